@@ -1,10 +1,13 @@
 # Everything sets itself up: a fresh machine needs git, make and Python 3.11 or later. uv is used when it is there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Each has a Temporal server of its own. Half of their time the tests wait: four processes keep two processors busy.
-JOBS ?= 4
+# Each has a Temporal server of its own. Half of their time the tests wait: five processes keep two processors busy.
+JOBS ?= 5
 # A test that hangs as it is torn down, beyond every `timeout` of these tiers, ends its process, which tells all stacks.
 HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
+
+# Compiling everything anew in each of a thousand processes takes minutes.
+unexport PYTHONDONTWRITEBYTECODE
 
 # No server, no program: what most changes break first.
 QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \

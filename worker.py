@@ -31,13 +31,14 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.models.endpoint import provider_of
+from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
 from holdfast.runtime.imports import imported_module
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_remote
 from holdfast.runtime.subprocesses import kill_all
-from holdfast.runtime.tool_runner import offer_reading
+from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
@@ -65,20 +66,20 @@ INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
 
 
-def load_offer(modules: Sequence[str]) -> Toolset:
+def load_toolset(modules: Sequence[str]) -> Toolset:
     """Import `modules` and return what they and their agents offer, in order. Raises InvalidInput."""
     imported = [imported_module(name) for name in modules]
-    offer = Toolset.of_modules(imported).joined(*(agent.toolset for agent in agents_in(imported)))
-    offer.equip(AgentDefinition(name="all", tools="all", hooks="all"))  # refuses two tools or hooks of one name
-    for hook in offer.hooks:
-        if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(offer)):
-            there = ", ".join(_callable(offer))
+    toolset = Toolset.of_modules(imported).joined(*(agent.toolset for agent in agents_in(imported)))
+    toolset.equip(AgentDefinition(name="all", tools="all", hooks="all"))  # refuses two tools or hooks of one name
+    for hook in toolset.hooks:
+        if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(toolset)):
+            there = ", ".join(_callable(toolset))
             raise InvalidInput(f"the hook {hook.name!r} is for {hook.traits.tools}, which no tool matches: {there}")
-    return offer
+    return toolset
 
 
-def _callable(offer: Toolset) -> tuple[str, ...]:
-    return (*(tool.name for tool in offer.tools), SPAWN_TOOL)
+def _callable(toolset: Toolset) -> tuple[str, ...]:
+    return (*(tool.name for tool in toolset.tools), SPAWN_TOOL)
 
 
 async def serve(
@@ -98,27 +99,27 @@ async def serve(
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
-    offer = load_offer(settings.modules)
+    toolset = load_toolset(settings.modules)
     if not tools_only:
-        offer = offer_reading(offer, results)
-        offer = RecordTools(records, whose).offered(offer)
-    check_remote(offer.tools)
+        toolset = with_fetch_tool(toolset, results)
+        toolset = RecordTools(records, whose).offered(toolset)
+    check_remote(toolset.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, offer, chosen_model)
+    model = None if tools_only else _model_for(settings, toolset, chosen_model)
     client = await connect_when_there(
-        settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, tell=_say
+        settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )
     await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client)
     if model is None:
-        workers = make_tools_worker(client, settings, offer, serving, results, guardian)
+        workers = make_tools_worker(client, settings, toolset, serving, results, guardian)
     else:
         workers = make_worker(
             client,
             settings,
-            offer,
+            toolset,
             model,
             serving=serving,
             results=results,
@@ -133,8 +134,8 @@ async def serve(
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
     async with guardian, workers:
-        tools = (tool.name for tool in offer.tools if model or tool.traits.task_queue == settings.task_queue)
-        hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
+        tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
+        hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
@@ -156,27 +157,29 @@ def _prices_for(model: Model) -> PriceList:
     return PriceList.from_environment(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
-def _idle_agents(agents: AgentRegistry, offer: Toolset) -> list[str]:
+def _idle_agents(agents: AgentRegistry, toolset: Toolset) -> list[str]:
     """Return a line for each agent that takes no tool or no hook though there are some: most often a forgotten line."""
-    lines = agents.choices(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities)
+    lines = agents.choices(tools=toolset.tools, hooks=toolset.hooks, capabilities=toolset.capabilities)
     idle = [line for line in lines if "none (" in line]
     more = [f"{len(idle) - NOTES_MAX} more agents take no tools or no hooks; see `holdfast doctor`"]
     return idle[:NOTES_MAX] + (more if len(idle) > NOTES_MAX else [])
 
 
-def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
+def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
     """Return the sinks; InvalidInput where this worker cannot have any: it must answer for the agents itself."""
-    if tools_only and given:
-        raise InvalidInput("a worker of tools alone serves no sinks; give --sink to one that serves the agents")
-    return () if tools_only else sinks_from(given)
+    if tools_only and urls:
+        raise InvalidInput("a worker with --tools-only serves no sinks; give --sink to one that serves agents")
+    return () if tools_only else sinks_from(urls)
 
 
-def _model_for(settings: Settings, offer: Toolset, chosen: str | None) -> Model:
+def _model_for(settings: Settings, toolset: Toolset, chosen: str | None) -> Model:
     """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
     agents = AgentRegistry.of(*known_agents(settings).values())
-    agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
+    agents.check(
+        tools=toolset.tools, hooks=toolset.hooks, capabilities=toolset.capabilities, compilers=toolset.compilers
+    )
     model = model_from(chosen)
-    for note in _idle_agents(agents, offer):
+    for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
@@ -218,30 +221,32 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
-    parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the keys that encrypt what is kept")
+    parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
-    parser.add_argument("--model", metavar="MODEL", help="openai, or python:MODULE:NAME (default: HOLDFAST_MODEL_API)")
+    parser.add_argument(
+        "--model", metavar="MODEL", help=f"{', '.join(APIS)}, or python:MODULE:NAME (default: HOLDFAST_MODEL_API)"
+    )
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="where metrics can be read")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where to serve metrics")
+    options = parser.parse_args(arguments)
     log_to_stderr()
     settings = Settings.from_environment(
-        address=given.address,
-        namespace=given.namespace,
-        task_queue=given.task_queue,
-        data_dir=given.data_dir,
-        agents_dir=given.agents,
-        modules=given.modules,
-        storage=given.storage,
-        encryption_key_file=given.encryption_key_file,
+        address=options.address,
+        namespace=options.namespace,
+        task_queue=options.task_queue,
+        data_dir=options.data_dir,
+        agents_dir=options.agents,
+        modules=options.modules,
+        storage=options.storage,
+        encryption_key_file=options.encryption_key_file,
     )
-    serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
-    ways = {"attended": given.attended, "tools_only": given.tools_only, "chosen_model": given.model}
-    metrics = metrics_address(given.metrics)
-    asyncio.run(serve(settings, serving, sinks=given.sinks, metrics=metrics, **ways))
+    serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
+    ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}
+    metrics = metrics_address(options.metrics)
+    asyncio.run(serve(settings, serving, sinks=options.sinks, metrics=metrics, **ways))
     return 0
 
 

@@ -64,18 +64,18 @@ class Workers:
         self,
         *parts: Worker,
         ready: Callable[[], Awaitable[None]],
-        begun: Callable[[], Awaitable[None]] | None = None,
+        after_start: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.parts: Final = parts
         self._ready = ready
-        self._begun = begun
+        self._after_start = after_start
 
     async def __aenter__(self) -> Self:
         await self._ready()  # whoever polls is given calls at once
         for part in self.parts:
             await part.__aenter__()
-        if self._begun is not None:
-            await self._begun()
+        if self._after_start is not None:
+            await self._after_start()
         return self
 
     async def __aexit__(
@@ -92,7 +92,7 @@ class Workers:
 def make_worker(  # noqa: PLR0913  # the worker is put together here
     client: TemporalClient,
     settings: Settings,
-    offer: Toolset,
+    toolset: Toolset,
     model: Model,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
@@ -102,7 +102,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     sinks: Sequence[Sink] = (),
     guardian: GuardianLink | None = None,
 ) -> Workers:
-    """Return what serves `offer` and every agent on the settings' task queue.
+    """Return the workers that serve `toolset` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
     or workflow from running. `results` keeps what is too long to be shown to a model. `sinks` are told the events of
@@ -110,16 +110,16 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
     process dies; without one its calls are noticed when their heartbeats stay away.
     """
-    told = _told(settings)
+    traces = _traces_of(settings)
     heartbeats = Heartbeats(guardian)
     prices = prices or _prices_of(model)
-    inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
+    inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans)
     records = records_of(client.data_converter)
-    keeping, catalog = RecordActivities(records), Catalog(offer, prices)
+    keeping, catalog = RecordActivities(records), Catalog(toolset, prices)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
-        Hooks(offer.hooks).run,
+        Hooks(toolset.hooks).run,
         catalog.resolve,
         catalog.check,
         take_up,
@@ -128,13 +128,13 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         keeping.find_session,
         keeping.keep_session,
     ]
-    tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
+    tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=WORKFLOWS,
         workflow_runner=AgentWorkflowRunner(observer=guardian),
-        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, told.spans)],
+        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, traces.spans)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
@@ -145,18 +145,18 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *told.workflows),
+        **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
     )
     parts = [agents]
     if tools:
         queue = waiting_queue(settings.task_queue)
-        activities = tool_activities(tools, results=results, spans=told.spans)
+        activities = tool_activities(tools, results=results, spans=traces.spans)
         parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices)
-    return Workers(*parts, ready=ready, begun=partial(_begin_sinks, client, starts))
+    return Workers(*parts, ready=ready, after_start=partial(_begin_sinks, client, starts))
 
 
 def _prices_of(model: Model) -> PriceList:
@@ -212,24 +212,24 @@ async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> N
 def make_tools_worker(
     client: TemporalClient,
     settings: Settings,
-    offer: Toolset,
+    toolset: Toolset,
     serving: WorkerSettings,
     results: Results | None = None,
     guardian: GuardianLink | None = None,
 ) -> Workers:
     """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
-    tools = _served_on(settings.task_queue, offer.tools)
+    tools = _served_on(settings.task_queue, toolset.tools)
     if not tools:
-        for each in offer.tools:
+        for each in toolset.tools:
             if isinstance(each, RemoteTool) and each.traits.task_queue == settings.task_queue:
                 here = f"{each.name!r}, which names the task queue {settings.task_queue!r}, is a remote tool"
-                raise InvalidInput(f"{here}: there is no code of it here; start the worker that has it")
-        named = sorted({tool.traits.task_queue for tool in offer.tools if tool.traits.task_queue})
-        there = f"the queues named are {named}" if named else "none names a queue"
+                raise InvalidInput(f"{here}: its code is not here; start the worker that has it")
+        queues = sorted({tool.traits.task_queue for tool in toolset.tools if tool.traits.task_queue})
+        there = f"the queues named are {queues}" if queues else "none names a queue"
         raise InvalidInput(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
-    activities = tool_activities(tools, results=results, spans=_told(settings).spans)
+    activities = tool_activities(tools, results=results, spans=_traces_of(settings).spans)
     heartbeats = Heartbeats(guardian)
     part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
     return Workers(part, ready=partial(_make_ready, client, heartbeats))
@@ -268,14 +268,14 @@ class _Traces(NamedTuple):
     workflows: tuple[Interceptor, ...] = ()
 
 
-def _told(settings: Settings) -> _Traces:
+def _traces_of(settings: Settings) -> _Traces:
     if not settings.telemetry.traces:
         return _Traces()
     from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
     from workflows.tracing import WorkflowsTraced  # noqa: PLC0415  # an extra
 
-    told = tracing(settings.telemetry)
-    return _Traces(told.spans, (WorkflowsTraced(told),)) if told else _Traces()
+    tracer = tracing(settings.telemetry)
+    return _Traces(tracer.spans, (WorkflowsTraced(tracer),)) if tracer else _Traces()
 
 
 def _alike(serving: WorkerSettings, *interceptors: Interceptor) -> _Alike:

@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -47,6 +47,13 @@ READY: Final = b"ready\n"
 
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 """The longest line a worker sends: a failure and three times the details of a heartbeat."""
+
+READ_BYTES: Final = 1024 * 1024
+"""More than the system keeps of a line: all that waits is read at once."""
+
+REST_SECONDS: Final = 0.01
+"""How long it leaves waiting what the worker says next. To wake it for each line costs a busy worker a tenth of its
+time; what a dead one has said can still be read."""
 
 REPORT_SECONDS_MAX: Final = 30.0
 """How long it tries to tell the server of a death; then the heartbeats' absence tells it."""
@@ -113,10 +120,10 @@ class Guardian:
     """What one guardian knows of its worker."""
 
     def __init__(
-        self, client: Client, reader: asyncio.StreamReader, worker: int, namespace: str, spent_signal: str
+        self, client: Client, lines: AsyncGenerator[bytes], worker: int, namespace: str, spent_signal: str
     ) -> None:
         self._client = client
-        self._reader = reader
+        self._lines = lines
         self._worker = worker
         self._namespace = namespace
         self._spent_signal = spent_signal
@@ -145,7 +152,7 @@ class Guardian:
 
     async def _listen(self) -> bool:
         """Take note of what the worker says until it is gone; return whether it has said farewell."""
-        while line := await self._reader.readline():
+        async for line in self._lines:
             self._spoke_at = time.monotonic()
             told: dict[str, Any] = json.loads(line)
             match told.get("do"):
@@ -302,6 +309,19 @@ class Guardian:
         return False
 
 
+async def _read(line: socket.socket) -> AsyncGenerator[bytes]:
+    """Yield what the worker says, until it has closed the line."""
+    loop = asyncio.get_running_loop()
+    rest = b""
+    while data := await loop.sock_recv(line, READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for each in lines:
+            yield each
+        if len(rest) > LINE_BYTES_MAX:
+            raise ValueError(f"a line of over {LINE_BYTES_MAX} bytes")
+        await asyncio.sleep(REST_SECONDS)
+
+
 async def _death(worker: int) -> None:
     """Return when the worker has died: its line can be closed before, or held open by a process it has started."""
     descriptor = _process_descriptor(worker)
@@ -341,8 +361,9 @@ def _is_stopped(worker: int) -> bool:
 
 async def _main() -> None:
     line = socket.socket(fileno=os.dup(0))
-    reader, writer = await asyncio.open_connection(sock=line, limit=LINE_BYTES_MAX)
-    start: dict[str, Any] = json.loads(await reader.readline())
+    line.settimeout(0)
+    lines = _read(line)
+    start: dict[str, Any] = json.loads(await anext(lines))
     configured = ClientConfig.load_client_connect_config()
     configured["target_host"], configured["namespace"] = start["address"], start["namespace"]
     pause = 0.1
@@ -356,8 +377,8 @@ async def _main() -> None:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
-    writer.write(READY)
-    await Guardian(client, reader, start["pid"], start["namespace"], start["spent_signal"]).guard()
+    await asyncio.get_running_loop().sock_sendall(line, READY)
+    await Guardian(client, lines, start["pid"], start["namespace"], start["spent_signal"]).guard()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.converter import ActivitySerializationContext, DataConverter
@@ -29,6 +30,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.wire.contracts import SPENT_SIGNAL, FailedAttemptsUsage
 from holdfast.models.model_apis import APIS
+from holdfast.storage.data_converter import is_sealed
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
 
@@ -68,6 +70,10 @@ class Details:
     spent: FailedAttemptsUsage | None = None
 
 
+PAYLOADS: Final = ("kept", "beside", "blamed", "spent")
+"""What of `Details` is encoded."""
+
+
 class GuardianLink:
     """A guardian beside this process. `async with` starts it, and ends it without a report."""
 
@@ -81,6 +87,7 @@ class GuardianLink:
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
+        self._failure: str | None = None
 
     @property
     def pid(self) -> int | None:
@@ -119,6 +126,17 @@ class GuardianLink:
     def attempt(self) -> GuardedAttempt:
         """Return the running activity's attempt; the guardian knows of it with its first `tell`."""
         return GuardedAttempt(self, next(self._keys), self._client.data_converter)
+
+    async def failure_of_loss(self, data_converter: DataConverter) -> str:
+        """Return how a lost attempt fails, encoded for its run; for all runs alike where nothing is encrypted."""
+        if self._failure is not None:
+            return self._failure
+        failure = Failure()
+        await data_converter.encode_failure(_lost(), failure)
+        text = _text(failure.SerializeToString())
+        if not is_sealed(self._client.data_converter):
+            self._failure = text
+        return text
 
     async def hold(self, key: int, line: bytes) -> None:
         """Have the guardian know of an attempt; where the line is full, wait a moment for it."""
@@ -231,25 +249,21 @@ class GuardedAttempt:
             is_local=False,
         )
         self._converter = data_converter.with_context(context)
-        self._link, self._key, self._token = link, key, info.task_token
-        self._run = info.workflow_id or "", info.workflow_run_id or ""
-        self._failure: bytes | None = None
+        self._link, self._key = link, key
+        self._attempt = {"do": "hold", "key": key, "token": _text(info.task_token)}
+        self._attempt |= {"workflow": info.workflow_id or "", "run": info.workflow_run_id or ""}
 
     async def tell(self, details: Details) -> None:
         """Have the guardian know how far the attempt is, before this returns."""
-        if self._failure is None:
-            failure = Failure()
-            await self._converter.encode_failure(_lost(), failure)
-            self._failure = failure.SerializeToString()
-        told: dict[str, object] = {"do": "hold", "key": self._key, "token": _text(self._token)}
-        told["failure"], told["turn"] = _text(self._failure), details.turn
-        told["workflow"], told["run"] = self._run
-        for name in ("kept", "beside", "blamed", "spent"):
-            value = getattr(details, name)
-            if value is not None:
-                payloads = await self._converter.encode_wrapper([value])
-                told[name] = _text(payloads.SerializeToString())
-        await self._link.hold(self._key, json.dumps(told).encode() + b"\n")
+        if "failure" not in self._attempt:
+            self._attempt["failure"] = await self._link.failure_of_loss(self._converter)
+        line = {**self._attempt, "turn": details.turn}
+        values = {name: value for name in PAYLOADS if (value := getattr(details, name)) is not None}
+        if values:
+            payloads = await self._converter.encode(list(values.values()))
+            for name, payload in zip(values, payloads, strict=True):
+                line[name] = _text(Payloads(payloads=[payload]).SerializeToString())
+        await self._link.hold(self._key, json.dumps(line).encode() + b"\n")
 
     def end(self) -> None:
         """Have the guardian know that the attempt has ended."""

@@ -20,7 +20,7 @@ from activities.retry_deadline import TELL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import Model, ModelRequest
-from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up
+from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
@@ -120,7 +120,7 @@ class Inference:
             tools=self._schemas(opening),
             max_output_tokens=wanted.max_output_tokens,
             response_format=opening.definition.response_format,
-            listener=progress.hear,
+            listener=progress.add,
             # a compiler's messages differ from those that the workflow has bounded
             input_max=wanted.input_max if compiler is None else None,  # nobody has counted what that adds
         )
@@ -129,7 +129,7 @@ class Inference:
 
     async def _asked(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Ask the model, for no more than the attempts before have left."""
-        progress.count_unheard(request)
+        progress.count_unreported(request)
         request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
         await pulse().tell()
@@ -164,7 +164,7 @@ class Inference:
             messages=buffer.messages,
             tools=(),
             max_output_tokens=wanted.max_output_tokens,
-            listener=progress.hear,
+            listener=progress.add,
             input_max=wanted.input_max,
         )
         return await self._asked(request, wanted, progress)
@@ -224,7 +224,7 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
         await _tell_spent(used)
         await patience.tell(text, wait)
     elif failure.again:
-        text = given_up(text, activity.info().attempt, patience.seconds)
+        text = give_up_text(text, activity.info().attempt, patience.seconds)
     # a failure over 2 MB loses its type and details, one over 4 MB its completion: all is bounded here
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 

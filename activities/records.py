@@ -33,7 +33,7 @@ from holdfast.core.wire.contracts import (
     RecordRequest,
     StatePage,
 )
-from holdfast.core.wire.execution_record import asked_of, parts_needed, record_of
+from holdfast.core.wire.execution_record import parts_needed, question_of, record_of
 from holdfast.core.wire.records import Part, Snapshot
 from holdfast.core.wire.session_contracts import (
     BRANCH_ACTIVITY,
@@ -86,7 +86,7 @@ class RecordActivities:
             digest = await self._records.write_snapshot(snapshot)
             needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
             if not request.task:  # a run that goes on from another does not know what was asked
-                request = replace(request, task=asked_of(await self._records.state(digest)))
+                request = replace(request, task=question_of(await self._records.state(digest)))
             await self._records.write(record_of(request, snapshot, digest, needed))
         return Recorded(snapshot=digest)
 

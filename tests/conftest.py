@@ -38,28 +38,40 @@ MEMORY_BYTES_MIN = 4 * 1024**3
 
 LONGEST = (
     "scenarios/test_scenarios.py",
+    "workflows/test_sessions_racing.py",
     "scenarios/test_scenarios_step_by_step.py",
     "chaos/test_worker_killed.py",
     "cli/test_dev.py",
-    "workflows/test_sessions_racing.py",
-    "chaos/test_server_lost.py",
     "chaos/test_guardian.py",
-    "cli/test_bad_input.py",
-    "client/test_watch.py",
     "chaos/test_fatal_tools.py",
-    "server/test_embedded.py",
+    "client/test_watch.py",
     "workflows/test_rich_replays.py",
-    "workflows/test_session_messages.py",
+    "chaos/test_server_lost.py",
+    "workflows/test_stopping.py",
+    "cli/test_approvals.py",
+    "server/test_embedded.py",
+    "cli/test_calls.py",
     "examples/test_demo.py",
-    "chaos/test_subagent_killed.py",
-    "chaos/test_session_killed.py",
-    "workflows/test_trees.py",
-    "sinks/test_event_stream.py",
-    "workflows/test_sessions.py",
     "engines/test_llmock.py",
-    "chaos/test_worker_frozen.py",
+    "workflows/test_hooks.py",
+    "test_documents.py",
+    "cli/test_chat.py",
+    "sinks/test_event_stream.py",
+    "client/test_sessions.py",
+    "workflows/test_waiting_listed.py",
+    "cli/test_doctor.py",
+    "cli/test_bad_input.py",
+    "workflows/test_trees.py",
+    "cli/test_codec.py",
+    "chaos/test_subagent_killed.py",
+    "workflows/test_continuing.py",
+    "workflows/test_sessions.py",
+    "engines/test_llama.py",
 )
 """The files that take half a minute or more, the longest first: several processes come to their ends together."""
+
+FILES_BETWEEN = 6
+"""How many other files stand between two of them: those wait for most of their time, the others compute."""
 
 hypothesis_settings.register_profile("holdfast", deadline=None)  # a busy machine is no fault of the code
 hypothesis_settings.load_profile("holdfast")
@@ -72,10 +84,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and leave everything else in its order."""
+    """Begin the longest files early, some others between them, and leave everything else in its order."""
     folder = Path(__file__).parent
-    places = {folder / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+    longest = {folder / name: place * FILES_BETWEEN for place, name in enumerate(LONGEST)}
+    others = dict.fromkeys(item.path for item in items if item.path not in longest)
+    places = {**{path: place for place, path in enumerate(others)}, **longest}
+    items.sort(key=lambda item: (places[item.path], item.path not in longest))
 
 
 def pytest_collection_finish() -> None:

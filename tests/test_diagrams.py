@@ -12,7 +12,11 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.conversation.steps import CallStage, Outcome
 from holdfast.core.loop.agent_loop import AFTER
 
-NOTES = walked()
+
+@pytest.fixture(scope="module")
+def notes() -> Notes:
+    """What the walk has seen."""
+    return walked()
 
 
 def test_drawing_the_pictures_anew_changes_nothing() -> None:
@@ -30,24 +34,24 @@ def test_a_page_without_a_place_for_a_picture_is_refused() -> None:
         drawn("# Concepts\n", PICTURES)
 
 
-def test_the_walk_passes_every_place_where_hooks_run() -> None:
-    assert {place for edge in NOTES.places for place in edge} >= set(AFTER)
+def test_the_walk_passes_every_place_where_hooks_run(notes: Notes) -> None:
+    assert {place for edge in notes.places for place in edge} >= set(AFTER)
     assert set(LOOP.hooks_at) == set(Trigger)
 
 
-def test_the_walk_meets_every_stage_outcome_and_status() -> None:
-    assert {reached for _, reached in NOTES.calls} == set(CallStage) | set(Outcome)
-    assert {status for edge in NOTES.statuses for status in edge} == set(ExecutionStatus)
+def test_the_walk_meets_every_stage_outcome_and_status(notes: Notes) -> None:
+    assert {reached for _, reached in notes.calls} == set(CallStage) | set(Outcome)
+    assert {status for edge in notes.statuses for status in edge} == set(ExecutionStatus)
 
 
-def test_a_stop_and_an_error_lead_to_one_place_from_everywhere() -> None:
-    text = "\n".join(loop_diagram(NOTES))
+def test_a_stop_and_an_error_lead_to_one_place_from_everywhere(notes: Notes) -> None:
+    text = "\n".join(loop_diagram(notes))
     for label, place in ((STOP_NOW, "on_stop"), (FAULT, "on_error"), (RAISES, "on_error")):
         assert f"anywhere -.->|{label}| {place}" in text
-    notes = Notes(places={("before_step", "on_stop"): [FAULT], ("CallModel", "on_error"): [FAULT]})
+    elsewhere = Notes(places={("before_step", "on_stop"): [FAULT], ("CallModel", "on_error"): [FAULT]})
     with pytest.raises(ValueError, match="elsewhere to on_stop"):
-        list(loop_diagram(notes))
+        list(loop_diagram(elsewhere))
 
 
-def test_under_fatal_errors_a_step_with_an_error_is_the_last() -> None:
-    assert FATAL in NOTES.places["after_step", "on_error"]
+def test_under_fatal_errors_a_step_with_an_error_is_the_last(notes: Notes) -> None:
+    assert FATAL in notes.places["after_step", "on_error"]

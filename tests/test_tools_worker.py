@@ -79,5 +79,5 @@ def test_a_queue_that_only_a_remote_tool_names_is_refused_as_one_whose_code_is_e
     done = subprocess.run(
         command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=90, check=False
     )
-    what = "'word_count', which names the task queue 'words', is a remote tool: there is no code of it here"
+    what = "'word_count', which names the task queue 'words', is a remote tool: its code is not here"
     assert (done.returncode, done.stderr) == (2, f"error: {what}; start the worker that has it\n")

@@ -1,4 +1,4 @@
-"""What holds for a run of any of our workflows: which faults end it, and when it is to go on in a new one."""
+"""Rules for every workflow here: which errors fail it, when its input is refused, and when it continues as new."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.core.base.errors import HoldfastError, PayloadRefused
 from holdfast.core.wire.refused_input import RefusedStart
 
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
-"""So many bytes of history do it, too: Temporal warns at 10 MB and terminates at 50; a step can bring some 2 MB."""
+"""The history size at which a workflow continues as new: Temporal warns at 10 MB and terminates at 50."""
 
-# Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
-# take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
+# Our own errors fail a run instead of repeating its task for ever. Not plain Exception: that would include the SDK's
+# NondeterminismError, after which a run must wait for a worker with the right code.
 FAULTS = (
     ArithmeticError,
     AssertionError,
@@ -28,25 +28,25 @@ FAULTS = (
 
 
 class StartRefused(Exception):
-    """The run's own input is not encrypted as it should be. None of FAULTS: its task fails, and is tried again."""
+    """The input of a replayed run is not encrypted as it should be. Not in FAULTS: its task fails and is retried."""
 
 
-def check_start(given: object) -> None:
-    """End the run at once, with the reason, where the codec has refused its input: nobody with the key has started it.
+def check_start(start_input: object) -> None:
+    """Fail the run at once, with the reason, if the codec refused its input: its starter does not have the key.
 
-    A run that has been worked on already was begun before there was a key: it waits for a worker without the key file,
-    as for the code of a release. Its replay does the same, so what was ended stays ended.
+    A run with history began before there was a key: it waits for a worker without the key file, as it would for the
+    right code. Its replay does the same, so an ended run stays ended.
     """
-    if not isinstance(given, RefusedStart):
+    if not isinstance(start_input, RefusedStart):
         return
     if workflow.unsafe.is_replaying():
-        raise StartRefused(given.why) from PayloadRefused(given.why)
-    why = PayloadRefused(given.why)  # which is told in the clear, too: whoever started it may not have the key
-    raise ApplicationError(given.why, type=PayloadRefused.__name__, non_retryable=True) from why
+        raise StartRefused(start_input.why) from PayloadRefused(start_input.why)
+    why = PayloadRefused(start_input.why)  # in plain text, too: the starter may not have the key
+    raise ApplicationError(start_input.why, type=PayloadRefused.__name__, non_retryable=True) from why
 
 
 def is_long(continue_events: int) -> bool:
-    """Return whether the run's history is so long, in events or in bytes, that it is to go on in a new run."""
+    """Return whether the run's history is long enough, in events or bytes, to continue as new."""
     info = workflow.info()
     if info.get_current_history_length() >= continue_events:
         return True

@@ -1,6 +1,6 @@
-"""What listeners would hear of one execution or session, kept for who asks by query.
+"""The events of one execution or session, kept for queries.
 
-A Temporal run has the events since it began. Nothing of it is in its history: a replay makes them again.
+A Temporal run has the events since it began. They are not in its history: a replay derives them again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.wire.session_events import SESSION_EVENTS_MAX, AnySessionEven
 
 
 class EventLog:
-    """The events of a run that goes on from `previous_run_id`, in which the first `before` events were observed."""
+    """The events of a Temporal run that continues `previous_run_id`, which had the first `before` events."""
 
     def __init__(self, before: int = 0, previous_run_id: str | None = None) -> None:
         self._before = before
@@ -35,30 +35,30 @@ class EventLog:
         return self._before + len(self._events)
 
     def take(self, event: Observed) -> None:
-        """Keep an event."""
+        """Add an event."""
         self._events.append(cast("AnyObserved", event))  # the union lists every kind there is
 
     def page(self, request: EventsRequest) -> EventsPage:
         """Return the events from a place on, as many as one answer holds, but at least one where there is one."""
         start = min(max(request.start, self._before), self.total)
-        told: list[AnyObserved] = []
+        events: list[AnyObserved] = []
         used = 0
         for event in self._events[start - self._before :]:
             used += len(to_json(event))
-            if told and used > bounds.PAGE_BYTES_MAX:
+            if events and used > bounds.PAGE_BYTES_MAX:
                 break
-            told.append(event)
+            events.append(event)
         return EventsPage(
             first=self._before,
             start=start,
-            events=tuple(told),
+            events=tuple(events),
             total=self.total,
             previous_run_id=self._previous_run_id,
         )
 
 
 class SessionEventLog:
-    """The events of a session in this Temporal run, made of what the session was and has become."""
+    """The events of a session in this Temporal run, derived from its transitions."""
 
     def __init__(self, state: SessionState | None) -> None:
         self._run_id = workflow.info().run_id
@@ -70,18 +70,18 @@ class SessionEventLog:
             self.go_on(state)
 
     def go_on(self, state: SessionState) -> None:
-        """Number from where the Temporal run before this one has left the session."""
+        """Continue the numbering of the previous Temporal run."""
         self._before = self._total = state.events_before
         self._previous_run_id = state.events_run_id
 
     def take(self, before: SessionState | None, after: SessionState) -> None:
-        """Keep what is to be told of a transition."""
+        """Add the events of a transition."""
         for event in session_events(before, after, self._run_id):
             self._events.append(event)
             self._total += 1
 
     def handed_on(self, state: SessionState) -> SessionState:
-        """Return the session as another Temporal run goes on with it."""
+        """Return the session with the event counts for the next Temporal run."""
         run_id = self._run_id if self._events else self._previous_run_id
         return replace(state, events_before=self._total, events_run_id=run_id)
 
@@ -89,18 +89,18 @@ class SessionEventLog:
         """Return the events from a place on, as many as one answer holds, but at least one where there is one."""
         first = self._total - len(self._events)
         start = min(max(request.start, first), self._total)
-        found: list[AnySessionEvent] = []
+        events: list[AnySessionEvent] = []
         used = 0
         for event in islice(self._events, start - first, None):
             used += len(to_json(event))
-            if found and used > bounds.PAGE_BYTES_MAX:
+            if events and used > bounds.PAGE_BYTES_MAX:
                 break
-            found.append(event)
+            events.append(event)
         return SessionEventsPage(
             before=self._before,
             first=first,
             start=start,
-            events=tuple(found),
+            events=tuple(events),
             total=self._total,
             previous_run_id=self._previous_run_id,
         )

@@ -1,4 +1,4 @@
-"""The workflow `EventSink`: has Temporal elect the one worker that delivers events to a sink. It sees no event."""
+"""The workflow `EventSink`: Temporal elects the one worker that delivers events to a sink. It sees no event."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEAR
 from workflows.continue_as_new import check_start
 
 DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)
-"""The activity ends itself after its turn; this is for one that does not."""
+"""The activity ends by itself after its turn; this is for one that does not."""
 
 AGAIN = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
-"""For ever: a sink that cannot be served now is served later, from where it was."""
+"""Without end: a sink that cannot be served now is served later, from its last position."""
 
 
 @workflow.defn(name=EVENT_SINK)
@@ -24,7 +24,7 @@ class EventSink:
 
     @workflow.run
     async def run(self, start: SinkStart) -> NoReturn:
-        """Have one worker after another deliver."""
+        """Run the delivery activity on one worker after another."""
         check_start(start)
         await workflow.execute_activity(
             DELIVER_ACTIVITY,

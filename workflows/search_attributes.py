@@ -1,6 +1,6 @@
-"""What runs and sessions can be listed by on the server: Temporal's search attributes. Decides nothing.
+"""Updates Temporal's search attributes of runs and sessions. Decides nothing.
 
-They are told when the status changes, at the end, and how far a run has come at a bounded rate.
+They are updated when the status changes, at the end, and at a bounded rate for the progress of a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.core.wire.workflow_ids import own_id
 
 LISTED_STEPS: Final = 20
 LISTED_MODEL_SECONDS: Final = 30.0
-"""After so many steps, or seconds of model calls, a run under way is listed anew by how far it has come.
+"""After so many steps, or seconds of model calls, the progress of a run is updated.
 
 One event each time: 12.05 events a step for quick ones, 13 at most where each takes half a minute.
 """
@@ -39,10 +39,10 @@ Updates = Sequence[SearchAttributeUpdate[Any]]
 
 
 class Rate:
-    """How often a run under way is listed anew. `steps` are those it had when it was listed last.
+    """The rate of progress updates. `steps` is the count at the last update.
 
-    It goes by what a replay sees again, steps and the seconds that answers report, and never by the clock: where hooks
-    run, a task of a replay can be at another time.
+    It goes by values that a replay sees again, steps and the seconds that answers report, and never by the clock: where
+    hooks run, a task of a replay can be at another time.
     """
 
     def __init__(self, steps: int) -> None:
@@ -54,7 +54,7 @@ class Rate:
         self._seconds += seconds
 
     def is_due(self, steps: int) -> bool:
-        """Return whether a run that has come so far is to be listed now; it counts as listed then."""
+        """Return whether an update is due at `steps`, and mark it as done."""
         since = steps - self._steps
         if since <= 0 or (since < LISTED_STEPS and self._seconds < LISTED_MODEL_SECONDS):
             return False
@@ -63,21 +63,21 @@ class Rate:
 
 
 def child_at_start(agent: str) -> TypedSearchAttributes:
-    """Return what a child's run can be listed by from its beginning: by whose it is, too."""
+    """Return the initial search attributes of a child's run, its parent and tenant included."""
     tenant = workflow.info().typed_search_attributes.get(TENANT) or ""
-    known = search_attributes.begun(agent, parent=own_id(workflow.info().workflow_id), tenant=tenant)
+    attributes = search_attributes.begun(agent, parent=own_id(workflow.info().workflow_id), tenant=tenant)
     return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
     )
 
 
 def begun_by() -> str:
-    """Return which Holdfast began this run, as its memo says; nothing for one that was begun without."""
+    """Return the version of Holdfast that began this run, from its memo; empty for one without."""
     return workflow.memo_value(run_metadata.VERSION, "", type_hint=str)
 
 
 def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
-    """Return what an execution that has ended can be listed by."""
+    """Return the search attributes of an ended execution."""
     return [
         STATUS.value_set(state.status),
         STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
@@ -87,7 +87,7 @@ def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
 
 
 def progress(state: AgentState) -> Updates:
-    """Return how far an execution has come."""
+    """Return the search attributes for an execution's progress."""
     unpriced = state.running.unpriced
     return (
         STEPS.value_set(state.step_count),
@@ -98,12 +98,12 @@ def progress(state: AgentState) -> Updates:
     )
 
 
-async def tell(updates: Updates) -> tuple[()]:
-    """Have the run listed by these, in turn with the calls that are begun."""
-    show(*updates)
+async def upsert_in_turn(updates: Updates) -> tuple[()]:
+    """Update search attributes, in order with the calls that begin."""
+    upsert(*updates)
     return ()
 
 
-def show(*updates: SearchAttributeUpdate[Any]) -> None:
-    """Have the run listed by these from now on; not to be called where the server does not know our attributes."""
+def upsert(*updates: SearchAttributeUpdate[Any]) -> None:
+    """Update search attributes now; not to be called where the server does not know them."""
     workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint

@@ -1,7 +1,7 @@
-"""`SenderCheck`: where payloads are encrypted, a signal or update without any is refused: anybody could have sent it.
+"""`SenderCheck`: where payloads are encrypted, refuses signals and updates without one: anybody could have sent them.
 
-What has a payload is refused by the codec. What has none says something, too: `stop`, `clear`, `close`. So our clients
-send an encrypted nothing with it. Queries need no check: their answers are encrypted.
+The codec refuses payloads that are not encrypted. But `stop`, `clear` and `close` mean something without a payload, so
+our clients send an encrypted null with them. Queries need no check: their answers are encrypted.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class SenderCheck(Interceptor):
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002  # the SDK's name
     ) -> type[WorkflowInboundInterceptor] | None:
-        """Return what stands before each run's handlers, if anything does."""
+        """Return the interceptor for each run's handlers, if any."""
         return _Inbound if self._sealed else None
 
 
 class _Inbound(WorkflowInboundInterceptor):
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002  # the SDK's name
-        """Drop a signal that says nothing in the clear."""
+        """Drop a signal without a payload."""
         if not input.args:
             workflow.logger.warning("the signal %s was not taken: %s", input.signal, UNSEALED)
         else:
@@ -58,5 +58,5 @@ class _Inbound(WorkflowInboundInterceptor):
 
 def _check(update: HandleUpdateInput) -> None:
     if not update.args:
-        told = f"the update {update.update} is refused: {UNSEALED}"
-        raise ApplicationError(told, type=PayloadRefused.__name__) from PayloadRefused(told)
+        text = f"the update {update.update} is refused: {UNSEALED}"
+        raise ApplicationError(text, type=PayloadRefused.__name__) from PayloadRefused(text)

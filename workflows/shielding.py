@@ -1,4 +1,4 @@
-"""What a cancel of the run must not reach: work that is done to its end in any case."""
+"""Shields calls from cancels of the run, so that their results are not lost."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ T = TypeVar("T")
 
 
 async def in_any_case(work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` comes to, however often the run is cancelled meanwhile."""
-    # asyncio.shield would not do: it leaves at the first cancel, and the workflow would end before its work
+    """Return the result of `work`, however often the run is cancelled meanwhile."""
+    # asyncio.shield is not enough: it returns at the first cancel, and the workflow would end before its work
     doing = asyncio.create_task(work)
     while not doing.done():
         try:
             await workflow.wait_condition(doing.done)
         except asyncio.CancelledError:
             # the SDK cancels all tasks of a run that it evicts from its cache; a cancel of the run has a reason
-            if workflow.cancellation_reason() is None:  # the worker puts this run aside
+            if workflow.cancellation_reason() is None:  # an eviction
                 doing.cancel()
                 raise
     return doing.result()
 
 
-async def outcome(asked: asyncio.Task[T]) -> T:
-    """Return what a call came to; cancelling this cancels it, unless its end has come in the very same workflow task.
+async def outcome(task: asyncio.Task[T]) -> T:
+    """Return a call's result; cancelling this cancels the call, unless its result came in the same workflow task.
 
-    There the SDK (and asyncio) would throw the end away for the cancel, and nobody would know what the call used.
+    In that case the SDK (and asyncio) would discard the result for the cancel, and the call's usage would be lost.
     """
     try:
         # a cancel and the result in one activation are not handled as one batch (SDK logic flag 2 is off)
-        await workflow.wait([asked])
+        await workflow.wait([task])
     except asyncio.CancelledError:
-        if not asked.done():
-            asked.cancel()
-    return await asked
+        if not task.done():
+            task.cancel()
+    return await task
 
 
 async def locally(doing: Awaitable[T]) -> T:
-    """Return what a local activity came to.
+    """Return a local activity's result.
 
-    One is also cancelled where nobody asked for it: a worker that keeps no run in memory puts this one aside, and does
-    the activity again when it takes the run up. There is nothing to go on with until then.
+    One is also cancelled without a request: a worker without room in its cache evicts this run, and repeats the
+    activity when it takes the run up again. Until then this waits.
     """
     try:
         return await doing
@@ -58,7 +58,7 @@ async def locally(doing: Awaitable[T]) -> T:
 
 
 async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:
-    """Return the child that is being started, and whether it is to be cancelled: what has begun must tell its end."""
+    """Return the started child, and whether it is to be cancelled: a child that has begun must report its end."""
     try:
         await workflow.wait([starting])
     except asyncio.CancelledError:

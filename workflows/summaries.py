@@ -1,6 +1,6 @@
-"""The one line that Temporal's UI shows beside each activity, timer and child of a run. Decides nothing.
+"""The summaries of activities, timers and children: the one line that Temporal's UI shows. Decides nothing.
 
-Each follows from the state and the command alone, so that a replay writes the same; none holds an address or a key.
+Each depends on the state and the command alone, so that a replay writes the same; none holds an address or a key.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.core.wire.session_contracts import Branch
 
 MODEL_CHARS_MAX = 30
 CALL_CHARS_MAX = 40
-"""How much of a call is told where more is said than the call."""
+"""How much of a call is shown where the line holds more than the call."""
 
 
 def model_of(state: AgentState) -> str:
-    """Return the model: the agent's own, else the one that answered last; nothing before the worker's has answered."""
-    said = state.last_step.inference_response if state.last_step else None
-    return (state.llm.model if state.llm else None) or (said.model if said else "")
+    """Return the model's name: the agent's own, else that of the latest answer; empty before the first."""
+    response = state.last_step.inference_response if state.last_step else None
+    return (state.llm.model if state.llm else None) or (response.model if response else "")
 
 
 def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
@@ -49,7 +49,7 @@ def of_model_call(state: AgentState, step_number: int) -> str:
 
 
 def of_summary(step_number: int) -> str:
-    """Return what is told of the call that sums older messages up."""
+    """Return the line of a summary call."""
     return f"step {step_number} · summary of older messages"
 
 
@@ -79,7 +79,7 @@ def of_approval(command: RequestApproval, expires_at: datetime, since: datetime)
 
 
 def of_grace(calls: int) -> str:
-    """Return what is told of the timer that bounds how long what was cancelled may take to tell its end."""
+    """Return the line of the grace timer, within which cancelled calls report their ends."""
     return f"grace: what was cancelled tells its end ({counted(calls, 'subagent') if calls else 'model call'})"
 
 
@@ -89,22 +89,22 @@ def of_record(state: AgentState) -> str:
 
 
 def of_finding(agent_id: str) -> str:
-    """Return what is told of looking up what is kept of a session's agent."""
+    """Return the line of the look-up of a session's stored state."""
     return f"what is kept of agent {agent_id}"
 
 
 def of_branch(branch: Branch) -> str:
-    """Return which place a session goes back to."""
+    """Return the line of a rewind."""
     after = "" if branch.steps is None else f", after {counted(branch.steps, 'step')}"
     return f"back to execution {branch.execution_id}{after}"
 
 
 def of_keeping(session: SessionState) -> str:
-    """Return what is told of a session that leaves the server."""
+    """Return the line of storing a session that leaves the server."""
     waiting = f", {counted(len(session.queue), 'message')} waiting" if session.queue else ""
     return f"session kept: {counted(session.executions, 'execution')}{waiting}"
 
 
 def of_idle(seconds: float) -> str:
-    """Return what is told of the timer after which a session leaves the server."""
+    """Return the line of the idle timer, after which a session leaves the server."""
     return f"idle: leaves the server after {duration(seconds)} without a message"

@@ -1,6 +1,6 @@
-"""How long calls of ours may take, with all their attempts: one table. A lost attempt always leaves room for others.
+"""The timeouts of our own activities, all attempts included: one table. Lost attempts always leave room for others.
 
-Model and tool calls are not in it: their definition, their tool and the run's time limit say how long those may take.
+Model and tool calls are not in it: the definition, the tool and the run's time limit bound those.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 from temporalio.common import RetryPolicy
 
 LOSSES_MIN: Final = 2
-"""So many attempts may take all their time, with the longest wait behind each, and another one still fits."""
+"""How many attempts may use all their time, with the longest wait after each, before the last one that fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
     """One attempt takes `attempt` at the most, all of them together `total`; the wait between two grows to `wait`.
 
-    No number of attempts ends a call: workers and servers that die burn them, and what is final says so itself. Raises
-    ValueError where no retry would fit: the server then ends the call with its first lost attempt.
+    Attempts are not bounded by number: dying workers and servers use them up, and final errors say so. Raises
+    ValueError where no retry would fit: the server would then end the call with its first lost attempt.
     """
 
     attempt: timedelta
@@ -45,21 +45,21 @@ def _seconds(attempt: float, total: float, wait: float) -> CallTimes:
 WEEK: Final = 7 * 24 * 3_600
 
 RESOLVE: Final = _seconds(15, 60, 2)
-"""Learning what a worker offers; the first time it reads its whole table of prices, on a machine that may be busy."""
+"""Resolving an agent's tools; the first time a worker reads its whole price table, maybe on a busy machine."""
 
 FIND: Final = _seconds(10, WEEK, 5)
-"""Looking a session up as it begins: it is there as soon as the store is, and nobody who asked is refused for good."""
+"""Looking a session up as it begins: waits for the store, so that no caller is refused for good."""
 
 BRANCH: Final = _seconds(20, 90, 5)
-"""Looking up a place to go on from: whoever asked for it waits, and is told when it cannot be read."""
+"""Looking up a branch point: the caller waits, and gets an error when it cannot be read."""
 
 KEEP: Final = _seconds(60, WEEK, 30)
-"""Keeping a session that leaves the server."""
+"""Storing a session that leaves the server."""
 
 RECORD: Final = _seconds(60, 240, 10)
-"""Keeping an execution that stands alone: then it ends without a record, and says so."""
+"""Storing an execution without a session; after that it ends without a record, with a warning."""
 
 SESSION_RECORD: Final = _seconds(60, WEEK, 10)
-"""Keeping an execution of a session, whose conversation goes on from what is kept."""
+"""Storing an execution of a session, whose conversation continues from that snapshot."""
 
 TABLE: Final = (RESOLVE, FIND, BRANCH, KEEP, RECORD, SESSION_RECORD)

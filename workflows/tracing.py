@@ -1,8 +1,8 @@
-"""An execution's place in its trace: what it passes on to its calls and subagents, and its own span at its end.
+"""Traces executions: the span context for calls and subagents, and the execution's own span at its end.
 
-The ids follow from the execution's id and what it was started with, so that a replay, another worker and a new run of
-the execution have the same ones; and no number of the workflow's own randomness is used up for them. Headers are no
-commands: a history without traces replays with them, and the other way round.
+The ids follow from the execution's id and input, so that a replay, another worker and a new Temporal run of the
+execution have the same ones, and none of the workflow's own random numbers is used for them. Headers are not commands:
+a history without traces replays with them, and vice versa.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ CALL: Final = re.compile(r"step-[0-9]+-tool-([0-9]+)")
 """The id of a tool call's activity (`core.agent.execution_state.call_name`)."""
 
 CALL_STATE: Final = "holdfast"
-"""The trace state's entry for the id of the call, which a tool's input does not hold."""
+"""The trace state's entry for the call's id, which is not in a tool's input."""
 
 CALL_ID: Final = re.compile(r"[!-+\--<>-~]{1,128}")
-"""What a trace state can carry."""
+"""The ids that a trace state can carry."""
 
 
 class Traced(Protocol):
-    """What the workflow `AgentExecution` lets us see."""
+    """The part of the workflow `AgentExecution` that tracing reads."""
 
     @property
     def as_it_stands(self) -> AgentState:
@@ -76,52 +76,52 @@ class Traced(Protocol):
 
     @property
     def started_as(self) -> ExecutionInput:
-        """What it was started with, or goes on as."""
+        """Its input, with a changed definition applied."""
         ...
 
 
 class SpanSink(Protocol):
-    """What a finished span is told to."""
+    """The receiver of finished spans."""
 
     @property
     def content(self) -> bool:
-        """Whether answers go with it."""
+        """Whether spans include answers."""
         ...
 
     def is_sampled(self, trace_id: int, name: str) -> bool:
-        """Return whether a trace that begins here is told."""
+        """Return whether a trace that begins here is sampled."""
         ...
 
     def tell(self, span: dict[str, Any]) -> None:
-        """Tell a span, by the arguments of ReadableSpan."""
+        """Record a span, given as the arguments of ReadableSpan."""
         ...
 
 
 class WorkflowsTraced(Interceptor):
-    """The worker interceptor; it stands behind the SDK's, which has read the header and writes those of our calls."""
+    """The worker interceptor; it comes after the SDK's, which reads the header and writes those of our calls."""
 
-    def __init__(self, telling: SpanSink) -> None:
-        self._telling = telling
+    def __init__(self, sink: SpanSink) -> None:
+        self._sink = sink
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002, ARG002  # the SDK's signature
-        """Return the class of what goes around one run."""
-        telling = self._telling
+        """Return the interceptor class for one run."""
+        sink = self._sink
 
         class Around(_Inbound):
             def __init__(self, next: WorkflowInboundInterceptor) -> None:  # noqa: A002  # the SDK's name
-                super().__init__(next, telling)
+                super().__init__(next, sink)
 
         return Around
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    def __init__(self, next: WorkflowInboundInterceptor, telling: SpanSink) -> None:  # noqa: A002  # the SDK's name
+    def __init__(self, next: WorkflowInboundInterceptor, sink: SpanSink) -> None:  # noqa: A002  # the SDK's name
         super().__init__(next)
-        self._telling = telling
+        self._sink = sink
         self.parent = INVALID_SPAN_CONTEXT
-        """What an execution was started in: its next run is, too."""
-        self.said: dict[str, SpanContext] = {}
-        """Of a session: the traces of messages that have no execution yet."""
+        """The span context in which the execution was started; its next Temporal run gets the same."""
+        self.message_spans: dict[str, SpanContext] = {}
+        """For a session: the span contexts of messages without an execution yet."""
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
         super().init(_Outbound(outbound, self))
@@ -132,46 +132,46 @@ class _Inbound(WorkflowInboundInterceptor):
             return await super().execute_workflow(input)
         self.parent = trace.get_current_span().get_span_context()
         own = self._own(self.parent)
-        context.attach(_current(own))  # for this task and all that it begins; it ends with the run
+        context.attach(_current(own))  # for this task and all that it starts, until the end of the run
         try:
             result = await super().execute_workflow(input)
-        except ApplicationError:  # it has failed; anything else is a new run, or the worker putting this one aside
-            self._tell(own, self.parent)
+        except ApplicationError:  # it failed; anything else is a continue-as-new, or an eviction
+            self._record_span(own, self.parent)
             raise
-        self._tell(own, self.parent)
+        self._record_span(own, self.parent)
         return result
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002, ANN401  # the SDK's signature
         span = trace.get_current_span().get_span_context()
         message_id = getattr(input.args[0], "message_id", None) if input.update == SEND_UPDATE and input.args else None
-        if isinstance(message_id, str) and span.is_valid and len(self.said) < QUEUE_MAX:
-            self.said[message_id] = span
+        if isinstance(message_id, str) and span.is_valid and len(self.message_spans) < QUEUE_MAX:
+            self.message_spans[message_id] = span
         return await super().handle_update_handler(input)
 
     def _own(self, parent: SpanContext) -> SpanContext:
-        """Return the execution's span, of its parent's trace, or of one that its own id makes."""
+        """Return the execution's span context, in its parent's trace, or in one derived from its own id."""
         execution_id = workflow.info().workflow_id
         span_id = _number(f"span {execution_id}", 8)
         if parent.is_valid:
             return SpanContext(parent.trace_id, span_id, is_remote=False, trace_flags=parent.trace_flags)
         trace_id = _number(f"trace {execution_id}", 16)
-        flags = TraceFlags.SAMPLED if self._telling.is_sampled(trace_id, "invoke_agent") else TraceFlags.DEFAULT
+        flags = TraceFlags.SAMPLED if self._sink.is_sampled(trace_id, "invoke_agent") else TraceFlags.DEFAULT
         return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(flags))
 
-    def _tell(self, own: SpanContext, parent: SpanContext) -> None:
-        """Tell the execution's span, now that it has ended."""
+    def _record_span(self, own: SpanContext, parent: SpanContext) -> None:
+        """Record the execution's span at its end."""
         run = _traced()
         state, start = run.as_it_stands, run.started_as
         if state.execution is None or not own.trace_flags.sampled or workflow.unsafe.is_replaying_history_events():
             return
         failed = state.status is ExecutionStatus.FAILED
-        self._telling.tell(
+        self._sink.tell(
             {
                 "name": f"invoke_agent {start.definition.name}",
                 "context": own,
                 "parent": parent if parent.is_valid else None,
                 "kind": SpanKind.INTERNAL,
-                "attributes": {**_facts(state, start), **(_answer(state) if self._telling.content else {})},
+                "attributes": {**_facts(state, start), **(_answer(state) if self._sink.content else {})},
                 "status": Status(StatusCode.ERROR if failed else StatusCode.UNSET),
                 "start_time": _nanoseconds(state.execution.started_at),
                 "end_time": _nanoseconds(state.execution.completed_at or workflow.now()),
@@ -181,14 +181,14 @@ class _Inbound(WorkflowInboundInterceptor):
 
 
 class _Outbound(WorkflowOutboundInterceptor):
-    """What a run asks for; the SDK's plugin stands behind it and puts what is current then into the header."""
+    """The outbound calls of a run; the SDK's plugin comes after it and puts the current span into the header."""
 
     def __init__(self, next: WorkflowOutboundInterceptor, inbound: _Inbound) -> None:  # noqa: A002  # the SDK's name
         super().__init__(next)
         self._inbound = inbound
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002  # the SDK's name
-        """Have the next run begin with the very trace that this one did: it is the same execution."""
+        """Have the next Temporal run begin in the same trace as this one: it is the same execution."""
         context.attach(_current(self._inbound.parent))
         super().continue_as_new(input)
 
@@ -202,11 +202,11 @@ class _Outbound(WorkflowOutboundInterceptor):
 
     async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:  # noqa: A002  # the SDK's name
         """Begin an execution of a session in the trace of the message that it answers."""
-        given = input.args[0] if input.args else None
-        if kind_of(workflow.info().workflow_type) == "run" or not isinstance(given, ExecutionInput):
+        start = input.args[0] if input.args else None
+        if kind_of(workflow.info().workflow_type) == "run" or not isinstance(start, ExecutionInput):
             return await super().start_child_workflow(input)
-        messages = given.session.messages if given.session else ()
-        spans = [self._inbound.said.pop(str(each.metadata.get(MESSAGE_ID)), None) for each in messages]
+        messages = start.session.messages if start.session else ()
+        spans = [self._inbound.message_spans.pop(str(each.metadata.get(MESSAGE_ID)), None) for each in messages]
         token = context.attach(_current(next((span for span in reversed(spans) if span), INVALID_SPAN_CONTEXT)))
         try:
             return await super().start_child_workflow(input)
@@ -216,13 +216,13 @@ class _Outbound(WorkflowOutboundInterceptor):
 
 @contextmanager
 def _with_call(activity_id: str | None) -> Generator[None]:
-    """Have a tool's call know its id, which its input does not hold."""
+    """Pass a tool call its id, which is not in its input."""
     call_id, here = _call_id(activity_id or ""), trace.get_current_span().get_span_context()
     if call_id is None or not here.is_valid:
         yield
         return
-    told = here.trace_state.add(CALL_STATE, call_id)
-    token = context.attach(_current(SpanContext(here.trace_id, here.span_id, here.is_remote, here.trace_flags, told)))
+    state = here.trace_state.add(CALL_STATE, call_id)
+    token = context.attach(_current(SpanContext(here.trace_id, here.span_id, here.is_remote, here.trace_flags, state)))
     try:
         yield
     finally:
@@ -230,12 +230,12 @@ def _with_call(activity_id: str | None) -> Generator[None]:
 
 
 def _call_id(activity_id: str) -> str | None:
-    """Return the provider's id of the tool call that an activity is for; none where it is for something else."""
-    found = CALL.fullmatch(activity_id)
-    step = _traced().as_it_stands.current_step_or_last if found else None
-    if found is None or step is None or int(found[1]) >= len(step.requested_tool_calls):
+    """Return the provider's id of an activity's tool call; none for other activities."""
+    match = CALL.fullmatch(activity_id)
+    step = _traced().as_it_stands.current_step_or_last if match else None
+    if match is None or step is None or int(match[1]) >= len(step.requested_tool_calls):
         return None
-    call_id = step.requested_tool_calls[int(found[1])].id
+    call_id = step.requested_tool_calls[int(match[1])].id
     return call_id if CALL_ID.fullmatch(call_id) else None
 
 
@@ -244,12 +244,12 @@ def _traced() -> Traced:
 
 
 def _current(span: SpanContext) -> context.Context:
-    """Return a context that holds this span alone, nothing of baggage."""
+    """Return a context that holds this span alone, without baggage."""
     return trace.set_span_in_context(NonRecordingSpan(span), context.Context()) if span.is_valid else context.Context()
 
 
 def _facts(state: AgentState, start: ExecutionInput) -> dict[str, Any]:
-    """Return what the span of an ended execution tells always."""
+    """Return the attributes that every execution span has."""
     execution, definition = state.running, start.definition
     facts: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
@@ -275,7 +275,7 @@ def _facts(state: AgentState, start: ExecutionInput) -> dict[str, Any]:
 
 
 def _answer(state: AgentState) -> dict[str, Any]:
-    """Return what it said last, as the conventions have messages."""
+    """Return its last answer, in the form of the semantic conventions."""
     text = clamped(state.current_response, SPAN_TEXT_CHARS_MAX)
     message = {"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": "stop"}
     return {"gen_ai.output.messages": to_json([message]).decode()}

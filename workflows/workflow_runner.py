@@ -1,7 +1,7 @@
-"""Which workflows a worker serves, and under which types: `AgentExecution:clerk` is served by `AgentExecution`.
+"""The workflow runner: maps workflow types to classes, `AgentExecution:clerk` to `AgentExecution`.
 
-The SDK knows a workflow by its whole type, and a type that ends with an agent's name cannot be registered: any client
-may bring a new name. So the SDK hands types that it does not know to this runner, which looks at their beginning.
+The SDK finds a workflow by its whole type, and types that end with an agent's name cannot be registered in advance: any
+client may bring a new name. So the SDK passes unknown types to this runner, which looks at their prefix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION
 
 @workflow.defn(dynamic=True)
 class NamedByAgent:
-    """Stands for every type that is not registered; none is ever made of it."""
+    """Stands for every unregistered type; it is never instantiated."""
 
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> None:
@@ -38,27 +38,27 @@ class NamedByAgent:
 
 
 class CacheObserver(Protocol):
-    """Knows which runs a worker has in its cache."""
+    """Observes which runs are in a worker's cache."""
 
     def cache_run(self, workflow_id: str, run_id: str) -> None:
-        """Take note that a run is in the cache now; called by the worker's event loop."""
+        """Note that a run entered the cache; called by the worker's event loop."""
 
     def evict_run(self, run_id: str) -> None:
-        """Take note that it has left the cache; called by a thread of the worker's."""
+        """Note that a run left the cache; called by a thread of the worker."""
 
 
 @runtime_checkable
 class WorkflowAware(Protocol):
-    """A payload converter that reads some payloads in another way within a workflow."""
+    """A payload converter that decodes some payloads differently within a workflow."""
 
     def for_workflow(self) -> PayloadConverter:
-        """Return the converter that a workflow is to use."""
+        """Return the converter for workflows."""
         ...
 
 
 @dataclass(frozen=True)
 class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
-    """Finds the workflow of a type with an agent's name, and runs it without the SDK's sandbox.
+    """Runs the workflow of a type with an agent's name, without the SDK's sandbox.
 
     The sandbox costs 1.1 to 1.4 ms of CPU per step, and guards against what our workflows never do:
     `tests/test_architecture.py` keeps clocks, randomness, I/O, threads and the environment out of their modules, and
@@ -70,7 +70,7 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow that serves the run's type.
 
-        Raises ApplicationError for a type of somebody else's: the run waits for a worker that knows it.
+        Raises ApplicationError for a foreign type: the run waits for a worker that knows it.
         """
         if det.defn.cls is not NamedByAgent:
             return self._observed(det)
@@ -92,8 +92,9 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:
     converter = make()
-    return converter.for_workflow() if isinstance(converter, WorkflowAware) else converter
+    ours = getattr(converter, "_inner_payload_converter", converter)  # the SDK wraps a data converter's own
+    return ours.for_workflow() if isinstance(ours, WorkflowAware) else converter
 
 
 WORKFLOWS: Final[tuple[type, ...]] = (*SERVED.values(), NamedByAgent)
-"""What a worker, or a Replayer, is to be given together with the runner."""
+"""The workflows to register with a worker or a Replayer, together with the runner."""

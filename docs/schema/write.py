@@ -25,7 +25,9 @@ SCHEMAS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
 }
 
 WRITTEN: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))
-LIMITED: Final = {limit.field: f"At most so many {limit.unit}: {limit.counts}. None is unlimited." for limit in LIMITS}
+LIMITED: Final = {
+    limit.field: f"At most this many {limit.unit}: {limit.counts}. None is unlimited." for limit in LIMITS
+}
 FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     **WRITTEN,
     ExecutionBudget.__name__: {**LIMITED, **WRITTEN[ExecutionBudget.__name__]},

@@ -1,4 +1,4 @@
-"""Saying on standard error that a run waits for a person, while a command waits for the run. Decides nothing."""
+"""Hints on standard error about calls that wait for a person, while a command waits for the run. Decides nothing."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from holdfast.core.wire.execution_events import ApprovalRequested
 
 
 @asynccontextmanager
-async def approval_hints(events: AsyncGenerator[Watched, None], showing: BusyIndicator) -> AsyncGenerator[None]:
+async def approval_hints(events: AsyncGenerator[Watched, None], indicator: BusyIndicator) -> AsyncGenerator[None]:
     """Within the block, tell of each call among `events` that waits for a person; a watch that fails tells of none."""
-    telling = asyncio.create_task(_tell(events, showing))
+    printer = asyncio.create_task(_print_hints(events, indicator))
     try:
         yield
     finally:
-        telling.cancel()
+        printer.cancel()
         with suppress(asyncio.CancelledError):
-            await telling
+            await printer
 
 
-async def _tell(events: AsyncGenerator[Watched, None], showing: BusyIndicator) -> None:
+async def _print_hints(events: AsyncGenerator[Watched, None], indicator: BusyIndicator) -> None:
     with suppress(HoldfastError):
         async with aclosing(events) as watched:
             async for each in watched:
                 if isinstance(each, ApprovalRequested):
-                    showing.done()
+                    indicator.done()
                     output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))

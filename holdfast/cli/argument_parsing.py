@@ -11,9 +11,9 @@ from holdfast.core.base.json_parsing import named_once
 def typed_arguments(text: str) -> dict[str, Any]:
     """Return the JSON object that `text` holds. Raises ValueError, which says what is wrong with it."""
     try:
-        found: object = json.loads(text, object_pairs_hook=named_once)
+        arguments: object = json.loads(text, object_pairs_hook=named_once)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"that is not valid JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise ValueError('that is not a JSON object; give every argument, as in {"amount": 5}')  # noqa: TRY004
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", arguments)

@@ -1,4 +1,4 @@
-"""Saying on standard error what takes its time, while it does: on a terminal only, and after a second."""
+"""A progress line on standard error for work of more than a second, on a terminal only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKING: Final = "asking the server"
 
 
 class BusyIndicator:
-    """Words that turn up a second after `says`, and go away with `done` or before anything else is printed."""
+    """A line that appears a second after `show_later`; `done` removes it, and so does anything else that is printed."""
 
     def __init__(self) -> None:
         self._shows = sys.stderr.isatty() and aside().is_terminal and not aside().is_dumb_terminal
@@ -29,8 +29,8 @@ class BusyIndicator:
         self._status: Status | None = None
         self._lock = threading.Lock()
 
-    def says(self, words: str) -> None:
-        """Say `words` from a second from now on; what was said before goes away."""
+    def show_later(self, words: str) -> None:
+        """Show `words` a second from now, in place of what was shown before."""
         self.done()
         if self._shows:
             timer = threading.Timer(QUIET_SECONDS, lambda: self._begin(words, timer))
@@ -58,9 +58,9 @@ class BusyIndicator:
 @contextmanager
 def busy(words: str) -> Generator[BusyIndicator]:
     """Say what the block does once it has taken a second; nothing may be printed within it without `done`."""
-    showing = BusyIndicator()
-    showing.says(words)
+    indicator = BusyIndicator()
+    indicator.show_later(words)
     try:
-        yield showing
+        yield indicator
     finally:
-        showing.done()
+        indicator.done()

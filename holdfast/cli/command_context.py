@@ -1,4 +1,4 @@
-"""How commands reach the server, runs and agents. Prints nothing of what they ask for."""
+"""What commands share: the connection, ids, metadata, states from files. Prints no results."""
 
 from __future__ import annotations
 
@@ -48,64 +48,59 @@ class Retries(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_at = -RETRIES_HINT_SECONDS
+        self._hinted_at = -RETRIES_HINT_SECONDS
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be shown as it is."""
         if RETRIED.search(record.getMessage()) is None:
             return True
-        if (now := time.monotonic()) - self._told_at >= RETRIES_HINT_SECONDS:
-            self._told_at = now
-            output.hint("the Temporal server does not answer; it is asked again and again (Ctrl-C leaves)")
+        if (now := time.monotonic()) - self._hinted_at >= RETRIES_HINT_SECONDS:
+            self._hinted_at = now
+            output.hint("the Temporal server does not answer; trying again (Ctrl-C leaves)")
         return False
 
 
-def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
+def ask_server(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
     """Connect, ask, and return the answer; say so where it takes its time."""
 
-    async def asking() -> T:
+    async def connect_and_ask() -> T:
         with busy(ASKING):
-            return await ask(await joined(settings))
+            return await ask(await connected(settings))
 
-    return asyncio.run(asking())
+    return asyncio.run(connect_and_ask())
 
 
-def asked_agent(settings: Settings, given: str, ask: Callable[[AgentHandle], Awaitable[T]]) -> T:
+def ask_agent(settings: Settings, reference: str, ask: Callable[[AgentHandle], Awaitable[T]]) -> T:
     """Ask the agent that is meant."""
 
-    async def asking(holdfast: Holdfast) -> T:
-        return await ask(holdfast.agent(await agent_id_of(holdfast, given)))
+    async def ask_one(holdfast: Holdfast) -> T:
+        return await ask(holdfast.agent(await agent_id_of(holdfast, reference)))
 
-    return asked(settings, asking)
-
-
-async def joined(settings: Settings) -> Holdfast:
-    """Return what reaches agents; says so when it is on another server than this folder's."""
-    return await connected(settings)
+    return ask_server(settings, ask_one)
 
 
-async def run_id_of(client: Holdfast, given: str) -> str:
+async def run_id_of(client: Holdfast, reference: str) -> str:
     """Return the id of the run that is meant; a whole id of nothing that the server knows as it is."""
     from holdfast.client.id_lookup import look_up
 
-    found = await look_up(client.temporal, given, "run")
-    return found if isinstance(found, str) else found.id
+    match = await look_up(client.temporal, reference, "run")
+    return match if isinstance(match, str) else match.id
 
 
-async def agent_id_of(client: Holdfast, given: str) -> str:
+async def agent_id_of(client: Holdfast, reference: str) -> str:
     """Return the id of the agent that is meant, by its session; a whole id that the server does not know as it is."""
     from holdfast.client.id_lookup import look_up
 
-    found = await look_up(client.temporal, given, "session")
-    return found if isinstance(found, str) else found.id
+    match = await look_up(client.temporal, reference, "session")
+    return match if isinstance(match, str) else match.id
 
 
-async def meant(client: Holdfast, given: str) -> tuple[str, bool]:
+async def resolve_id(client: Holdfast, reference: str) -> tuple[str, bool]:
     """Return the id of the run or the agent that is meant, and whether it is an agent's."""
     from holdfast.client.id_lookup import look_up
 
-    found = await look_up(client.temporal, given, None)
-    return (found, False) if isinstance(found, str) else (found.id, found.kind == "session")
+    match = await look_up(client.temporal, reference, None)
+    return (match, False) if isinstance(match, str) else (match.id, match.kind == "session")
 
 
 async def session_of(client: Holdfast, agent_id: str) -> SessionSummary:
@@ -127,9 +122,7 @@ async def connected(settings: Settings) -> Holdfast:
     with suppress(InvalidInput):  # of the data directory, which need not be ours
         ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
         if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
-            output.hint(
-                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
-            )
+            output.hint(f"this folder's server ({settings.data_dir}) is not running; using the one at {client.address}")
     return client
 
 
@@ -154,10 +147,10 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
     return page
 
 
-def metadata_of(given: list[str] | None) -> Mapping[str, JsonValue]:
+def metadata_of(options: list[str] | None) -> Mapping[str, JsonValue]:
     """Return the metadata that options name; the last of a name counts. Raises InvalidInput."""
     metadata = dict[str, JsonValue]()
-    for each in given or ():
+    for each in options or ():
         name, is_there, value = each.partition("=")
         if not is_there:
             raise InvalidInput(f"--metadata {each[:80]!r} has no `=`; give NAME=VALUE")
@@ -172,21 +165,21 @@ def state_of(file: str) -> AgentState:
     """
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-            written = opened.read(STATE_BYTES_MAX + 1)
+            content = opened.read(STATE_BYTES_MAX + 1)
     except OSError as error:
         raise InvalidInput(f"the file {file!r} cannot be read: {error.strerror or error}") from None
     try:
-        found: Any = json.loads(written) if len(written) <= STATE_BYTES_MAX else {}
-        exported = cast("dict[str, Any]", found).get("state") if isinstance(found, dict) else None
+        document: Any = json.loads(content) if len(content) <= STATE_BYTES_MAX else {}
+        exported = cast("dict[str, Any]", document).get("state") if isinstance(document, dict) else None
         if isinstance(exported, dict):
             return AgentState.from_dict(cast("dict[str, Any]", exported))
-        return AgentState.from_json(written)
+        return AgentState.from_json(content)
     except (ValueError, RecursionError) as error:
         raise StateInvalid(f"{file!r} is not valid JSON: {error}") from None
     except StateInvalid as error:
         raise StateInvalid(f"{file!r} holds no state: {error}") from None
 
 
-def read(text: str) -> str:
+def read_text(text: str) -> str:
     """Return `text`; where it is `-`, what standard input says, cut a little beyond what can be used."""
     return sys.stdin.read(QUESTION_BYTES_MAX + 1) if text == "-" else text

@@ -1,4 +1,4 @@
-"""What `--help` shows of an option: a flag takes no value, so none is named beside it. Runs nothing."""
+"""Formatting of `--help`: a flag shows no value type. Runs nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def with_plain_flags(*apps: typer.Typer) -> None:
 
 
 def _plain(parameters: Iterable[Any]) -> list[Any]:
-    made = list(parameters)
-    for each in made:
+    result = list(parameters)
+    for each in result:
         if getattr(each, "is_flag", False) and each.metavar is None:
             each.metavar = ""
-    return made
+    return result

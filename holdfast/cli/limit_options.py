@@ -1,4 +1,4 @@
-"""The options that say how much a run may use: one for each limit of a budget."""
+"""The options that limit a run: one for each limit of a budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from holdfast.cli.options import Unpriced
 from holdfast.core.agent.budget import LIMITS, ExecutionBudget, Limit
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import InvalidInput
 
 
@@ -27,7 +27,7 @@ def with_limits(per: str = "") -> Callable[[Callable[..., None]], Callable[..., 
         for name, option in options.items()
     ]
 
-    def given(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def limited(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
             command(budget=budget_of({name: values.pop(name) for name in options}), **values)
@@ -38,11 +38,11 @@ def with_limits(per: str = "") -> Callable[[Callable[..., None]], Callable[..., 
         cast("Any", limited).__signature__ = signature.replace(parameters=[*own[:place], *added, *own[place + 1 :]])
         return limited
 
-    return given
+    return decorate
 
 
 def _limit(limit: Limit, per: str) -> Any:  # noqa: ANN401  # an annotation as typer reads it
-    return Annotated[limit.number | None, typer.Option(help=f"At most so many {limit.unit}{per}.", min=0)]
+    return Annotated[limit.number | None, typer.Option(help=f"At most this many {limit.unit}{per}.", min=0)]
 
 
 def budget_of(limits: Mapping[str, float | str | None]) -> ExecutionBudget:
@@ -50,4 +50,4 @@ def budget_of(limits: Mapping[str, float | str | None]) -> ExecutionBudget:
     try:
         return ExecutionBudget.model_validate({name: each for name, each in limits.items() if each is not None})
     except ValidationError as error:
-        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+        raise InvalidInput(f"the limits cannot be used: {problems_text(error)}") from None

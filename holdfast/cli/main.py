@@ -1,4 +1,4 @@
-"""The program `holdfast`: its commands, and what becomes of errors.
+"""The program `holdfast`: its commands, and how errors become messages and exit codes.
 
 exit code   meaning
 0           done; for `run` and `watch`: the run completed
@@ -49,7 +49,7 @@ from holdfast.cli.commands.top import top
 from holdfast.cli.commands.watch import watch
 from holdfast.cli.help_format import Group, with_plain_flags
 from holdfast.cli.options import WithLatest
-from holdfast.cli.shell_completion import Shell, installed, quietly_if_asked, shown
+from holdfast.cli.shell_completion import Shell, install_script, prepare_completion, print_script
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.runtime.process_exit import leave
 
@@ -96,8 +96,8 @@ app.command()(doctor)
 with_plain_flags(app, session)
 
 
-def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
-    if asked:
+def _version(value: bool) -> None:  # noqa: FBT001  # typer's signature
+    if value:
         sys.stdout.write(f"holdfast {__version__}\n")
         raise typer.Exit
 
@@ -106,16 +106,16 @@ def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
 def _options(
     *,
     version: Annotated[  # its callback does it
-        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
     show_completion: Annotated[
         Shell | None,
-        typer.Option(help="Print what makes a shell complete our words, to be kept.", callback=shown, is_eager=True),
+        typer.Option(help="Print the completion script of a shell.", callback=print_script, is_eager=True),
     ] = None,
     install_completion: Annotated[
         Shell | None,
         typer.Option(
-            help="Have a shell complete our words, from its next start on.", callback=installed, is_eager=True
+            help="Install completion for a shell; new shells have it.", callback=install_script, is_eager=True
         ),
     ] = None,
 ) -> None:
@@ -125,7 +125,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and end the process with the documented exit code."""
     _open_closed_streams()
-    quietly_if_asked()
+    prepare_completion()
     leave(_code())
 
 
@@ -150,11 +150,11 @@ def _run() -> int:
         code: object = app(sys.argv[1:] or ["--help"], prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
     except HoldfastError as error:
-        return _tell(error)
+        return _report(error)
     except _UsageError as error:
-        said = " ".join(error.format_message().replace("Value error, ", "").split())  # a validator's word, not ours
+        problem = " ".join(error.format_message().replace("Value error, ", "").split())  # a validator's word, not ours
         command = error.ctx.command_path if error.ctx else _command_typed()
-        return _tell(InvalidInput(f"{said} (see `{command} --help`)"))
+        return _report(InvalidInput(f"{problem} (see `{command} --help`)"))
     except SystemExit as leaving:  # how typer ends for a broken pipe, with a code of its own
         if isinstance(leaving.__context__, BrokenPipeError):
             return BROKEN_PIPE
@@ -164,17 +164,17 @@ def _run() -> int:
 
 def _command_typed() -> str:
     """Return the command that was typed, as far as there is one."""
-    found, command = ["holdfast"], typer.main.get_command(app)
+    path, command = ["holdfast"], typer.main.get_command(app)
     for word in sys.argv[1:]:
         below: Mapping[str, Any] = getattr(command, "commands", {})
         if word not in below:
             break
-        found.append(word)
+        path.append(word)
         command = below[word]
-    return " ".join(found)
+    return " ".join(path)
 
 
-def _tell(error: HoldfastError) -> int:
+def _report(error: HoldfastError) -> int:
     if "--json" in sys.argv:
         sys.stdout.write(json.dumps({"error": error.to_dict()}) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Options that several commands take, and the settings they add up to."""
+"""Options that several commands take, and the settings made of them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import UnpricedPolicy
 from holdfast.core.wire.session_contracts import WhileRunning
 from holdfast.core.wire.workflow_ids import LAST
+from holdfast.models.model_apis import APIS, OPENAI
 
 Address: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="The Temporal server, HOST:PORT; else TEMPORAL_ADDRESS, else the embedded one.", metavar="HOST:PORT"
+        help="The Temporal server, HOST:PORT; default: TEMPORAL_ADDRESS, else the embedded server.", metavar="HOST:PORT"
     ),
 ]
-Namespace: TypeAlias = Annotated[str | None, typer.Option(help="The Temporal namespace; else TEMPORAL_NAMESPACE.")]
+Namespace: TypeAlias = Annotated[str | None, typer.Option(help="The Temporal namespace; default: TEMPORAL_NAMESPACE.")]
 TaskQueue: TypeAlias = Annotated[
-    str | None, typer.Option(help="The queue that workers serve; else HOLDFAST_TASK_QUEUE, else 'holdfast'.")
+    str | None, typer.Option(help="The workers' task queue; default: HOLDFAST_TASK_QUEUE, else 'holdfast'.")
 ]
 DataDir: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="Where the embedded server keeps everything; else HOLDFAST_DATA_DIR, else .holdfast."),
+    typer.Option(help="The embedded server's data directory; default: HOLDFAST_DATA_DIR, else .holdfast."),
 ]
 AgentsDir: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--agents", help="The folder with agent definitions; else HOLDFAST_AGENTS_DIR, else agents."),
+    typer.Option("--agents", help="The folder of agent definitions; default: HOLDFAST_AGENTS_DIR, else agents."),
 ]
 Storage: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Where large data is kept, a URL (file:///, s3://, gs://, az://); else HOLDFAST_STORAGE, else the data "
-        "directory's folder 'objects'.",
+        help="The URL where large data is stored (file:///, s3://, gs://, az://); default: HOLDFAST_STORAGE, else the "
+        "data directory's folder 'objects'.",
         metavar="URL",
     ),
 ]
@@ -49,7 +50,7 @@ Import: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
-        help="A Python module with agents or @tool functions; may be repeated; else HOLDFAST_IMPORT (comma-separated).",
+        help="A Python module with agents or @tool functions; repeatable; default: HOLDFAST_IMPORT (comma-separated).",
         metavar="MODULE",
     ),
 ]
@@ -57,8 +58,8 @@ Sinks: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--sink",
-        help="Where the events of all runs go: jsonl:FILE, webhook:URL, otlp or python:MODULE:NAME, with NAME= before "
-        "it or not; may be repeated; else HOLDFAST_SINKS.",
+        help="A sink for the events of all runs: jsonl:FILE, webhook:URL, otlp or python:MODULE:NAME, optionally "
+        "after NAME=; repeatable; default: HOLDFAST_SINKS.",
         metavar="SINK",
     ),
 ]
@@ -66,17 +67,17 @@ ModelApi: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="What answers for agents: openai (the default), or python:MODULE:NAME for a model of your own; else "
-        "HOLDFAST_MODEL_API.",
+        help=f"The model API: {', '.join(APIS)}, or python:MODULE:NAME for a model of your own; default: "
+        f"HOLDFAST_MODEL_API, else {OPENAI.name}.",
         metavar="MODEL",
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="The run: its id, the beginning of its id, or an agent's name (its latest run).",
+        help="The run: its id, the first digits of it, or an agent's name for the agent's latest run.",
         autocompletion=shell_completion.run_ids,
     ),
 ]
@@ -84,7 +85,7 @@ RunOrAgentId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id.",
+        help="The run: its id, the first digits of it, or an agent's name for its latest run; or a session's id.",
         autocompletion=shell_completion.run_ids,
     ),
 ]
@@ -92,8 +93,8 @@ UnderWayId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for the "
-        "run that it has under way.",
+        help="The run: its id, the first digits of it, or an agent's name for its latest run; or a session's id for "
+        "its run under way.",
         autocompletion=shell_completion.ids_under_way,
     ),
 ]
@@ -101,7 +102,7 @@ AgentId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The session: its id, the beginning of it, or its agent's name where one session has it.",
+        help="The session: its id, the first digits of it, or its agent's name if only one session has it.",
         autocompletion=shell_completion.agent_ids,
     ),
 ]
@@ -109,8 +110,8 @@ WatchedId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for all "
-        "its runs from now on.",
+        help="The run: its id, the first digits of it, or an agent's name for its latest run; or a session's id for "
+        "all its runs from now on.",
         autocompletion=shell_completion.run_ids,
     ),
 ]
@@ -122,27 +123,25 @@ Unpriced: TypeAlias = Annotated[
 ]
 Policy: TypeAlias = Annotated[
     WhileRunning | None,
-    typer.Option(
-        "--while-running", help="What becomes of a message that comes while the agent works; else the session's policy."
-    ),
+    typer.Option("--while-running", help="What happens to a message sent during a run; default: the session's policy."),
 ]
 Query: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
+    typer.Option(help="Only what this Temporal visibility query matches.", metavar="QUERY"),
 ]
 Metadata: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--metadata",
-        help="What the run is about, for tools and hooks, as NAME=VALUE (text); may be repeated. No secrets.",
+        help="Metadata for the run's tools and hooks, as NAME=VALUE (text); repeatable. No secrets.",
         metavar="NAME=VALUE",
     ),
 ]
-Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
+Limit: TypeAlias = Annotated[int, typer.Option(help="At most this many.")]
 
 LATEST: Final = "--last"
 
-Latest: TypeAlias = Annotated[bool, typer.Option(LATEST, help="The latest one, in place of its id.")]
+Latest: TypeAlias = Annotated[bool, typer.Option(LATEST, help="Use the latest one instead of an id.")]
 
 
 class WithLatest(Command):
@@ -167,7 +166,7 @@ WHERE: Final[Mapping[str, Any]] = {
 }
 """The options that add up to settings."""
 
-ELSE: Final = ("agents_dir", "modules", "task_queue")
+OPTIONAL: Final = ("agents_dir", "modules", "task_queue")
 """Those of them that only some commands need."""
 
 settings_from = Settings.from_environment
@@ -178,13 +177,13 @@ def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
     `more` are further ones that it needs: those of ELSE.
     """
-    options = {name: each for name, each in WHERE.items() if name not in ELSE or name in more}
+    options = {name: each for name, each in WHERE.items() if name not in OPTIONAL or name in more}
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in options.items()
     ]
 
-    def given(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def at_server(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
             values.pop("last", None)  # WithLatest has read it
@@ -197,7 +196,7 @@ def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., Non
         cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
         return at_server
 
-    return given
+    return decorate
 
 
 def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:

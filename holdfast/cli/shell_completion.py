@@ -1,4 +1,4 @@
-"""Completing words in a shell: agents' names and the ids of runs. It never prints an error and never hangs."""
+"""Shell completion of agents' names and ids. It never prints an error and never hangs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 COMPLETED_IDS_MAX: Final = 50
 """The most ids that the shell is offered to complete a word with."""
 
-Offered = list[tuple[str, str]]
+Candidates = list[tuple[str, str]]
 """What a word can become, each with a few words about it."""
 
 PROGRAM: Final = "holdfast"
 
-ASKED_BY: Final = "_HOLDFAST_COMPLETE"
+COMPLETE_VAR: Final = "_HOLDFAST_COMPLETE"
 """The variable by which a shell's script asks what a word can become."""
 
 SERVER_SECONDS: Final = 0.5
@@ -45,28 +45,28 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def shown(shell: Shell | None) -> None:
+def print_script(shell: Shell | None) -> None:
     """Print the script that makes the shell complete our words, and end."""
     if shell is not None:
         from typer.completion import get_completion_script  # type: ignore[attr-defined]  # no other name
 
-        sys.stdout.write(get_completion_script(prog_name=PROGRAM, complete_var=ASKED_BY, shell=shell.value) + "\n")
+        sys.stdout.write(get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VAR, shell=shell.value) + "\n")
         raise typer.Exit
 
 
-def installed(shell: Shell | None) -> None:
+def install_script(shell: Shell | None) -> None:
     """Put that script where the shell reads it when it starts, and end."""
     if shell is not None:
         from typer.completion import install  # type: ignore[attr-defined]  # no other name
 
-        _, place = install(shell=shell.value, prog_name=PROGRAM, complete_var=ASKED_BY)
-        sys.stdout.write(f"{shell} completes our words from its next start on: {place}\n")
+        _, place = install(shell=shell.value, prog_name=PROGRAM, complete_var=COMPLETE_VAR)
+        sys.stdout.write(f"installed completion for {shell} in {place}; start a new shell to use it\n")
         raise typer.Exit
 
 
-def quietly_if_asked() -> None:
+def prepare_completion() -> None:
     """Where a shell asks, say nothing on standard error from now on, and end in time whatever happens."""
-    if ASKED_BY not in os.environ:
+    if COMPLETE_VAR not in os.environ:
         return
     from typer.completion import completion_init  # type: ignore[attr-defined]  # no other name
 
@@ -84,50 +84,50 @@ def agent_names(ctx: typer.Context, incomplete: str) -> list[str]:
     with suppress(Exception):  # a shell is told nothing rather than an error
         from holdfast.client.definition_files import definition_files
 
-        given = ctx.params.get("agents_dir") or os.environ.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR
-        names = [path.stem for path in definition_files(Path(str(given)))]
+        folder = ctx.params.get("agents_dir") or os.environ.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR
+        names = [path.stem for path in definition_files(Path(str(folder)))]
         return [name for name in names if name.startswith(incomplete)]
     return []
 
 
-def run_ids(ctx: typer.Context, incomplete: str) -> Offered:
+def run_ids(ctx: typer.Context, incomplete: str) -> Candidates:
     """Return the ids of the latest runs, those under way first."""
 
-    async def asked(holdfast: Holdfast) -> Offered:
-        found = await holdfast.runs(COMPLETED_IDS_MAX)
-        return [(each.execution_id, f"{each.agent or 'run'} {each.status}") for each in found]
+    async def candidates(holdfast: Holdfast) -> Candidates:
+        summaries = await holdfast.runs(COMPLETED_IDS_MAX)
+        return [(each.execution_id, f"{each.agent or 'run'} {each.status}") for each in summaries]
 
-    return _offered(ctx, incomplete, asked)
+    return _candidates(ctx, incomplete, candidates)
 
 
-def ids_under_way(ctx: typer.Context, incomplete: str) -> Offered:
+def ids_under_way(ctx: typer.Context, incomplete: str) -> Candidates:
     """Return the ids of runs that have not ended."""
 
-    async def asked(holdfast: Holdfast) -> Offered:
-        found = await holdfast.runs(COMPLETED_IDS_MAX)
-        return [(each.execution_id, each.agent or "run") for each in found if each.closed_at is None]
+    async def candidates(holdfast: Holdfast) -> Candidates:
+        summaries = await holdfast.runs(COMPLETED_IDS_MAX)
+        return [(each.execution_id, each.agent or "run") for each in summaries if each.closed_at is None]
 
-    return _offered(ctx, incomplete, asked)
+    return _candidates(ctx, incomplete, candidates)
 
 
-def agent_ids(ctx: typer.Context, incomplete: str) -> Offered:
+def agent_ids(ctx: typer.Context, incomplete: str) -> Candidates:
     """Return the ids of agents that live on."""
 
-    async def asked(holdfast: Holdfast) -> Offered:
-        found = await holdfast.sessions(COMPLETED_IDS_MAX)
-        return [(each.agent_id, f"{each.agent or 'agent'} {each.status}") for each in found]
+    async def candidates(holdfast: Holdfast) -> Candidates:
+        summaries = await holdfast.sessions(COMPLETED_IDS_MAX)
+        return [(each.agent_id, f"{each.agent or 'agent'} {each.status}") for each in summaries]
 
-    return _offered(ctx, incomplete, asked)
+    return _candidates(ctx, incomplete, candidates)
 
 
-def _offered(ctx: typer.Context, incomplete: str, ask: Callable[[Holdfast], Awaitable[Offered]]) -> Offered:
+def _candidates(ctx: typer.Context, incomplete: str, ask: Callable[[Holdfast], Awaitable[Candidates]]) -> Candidates:
     """Ask the server that the command line names, if it answers in time; nothing otherwise."""
     with suppress(Exception):  # as above: no server, another one's certificate, a folder that is none
-        return [each for each in _asked(ctx.params, ask) if each[0].startswith(incomplete.lower())]
+        return [each for each in _from_server(ctx.params, ask) if each[0].startswith(incomplete.lower())]
     return []
 
 
-def _asked(params: dict[str, Any], ask: Callable[[Holdfast], Awaitable[Offered]]) -> Offered:
+def _from_server(params: dict[str, Any], ask: Callable[[Holdfast], Awaitable[Candidates]]) -> Candidates:
     from holdfast.client import Holdfast
     from holdfast.connection.settings import Settings
 
@@ -138,7 +138,7 @@ def _asked(params: dict[str, Any], ask: Callable[[Holdfast], Awaitable[Offered]]
         data_dir=None if data_dir is None else Path(str(data_dir)),
     )
 
-    async def asking() -> Offered:
+    async def asking() -> Candidates:
         async with asyncio.timeout(SERVER_SECONDS):
             return await ask(await Holdfast.connect(settings))
 

@@ -1,4 +1,4 @@
-"""Putting a terminal back into order when the program is told to end while it draws on it."""
+"""Restores the terminal when a signal ends the program while it draws."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def put_back() -> Generator[None]:
     To be entered in the task that draws, within which everything is put back as it is cancelled.
     """
     loop, drawing = asyncio.get_running_loop(), asyncio.current_task()
-    came: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def ended(by: signal.Signals, task: asyncio.Task[Any] | None) -> None:
-        came.append(by)
+        received.append(by)
         if task is not None:
             task.cancel()
 
@@ -34,5 +34,5 @@ def put_back() -> Generator[None]:
     finally:
         for each in ENDS:
             loop.remove_signal_handler(each)
-        if came:
-            os.kill(os.getpid(), came[0])
+        if received:
+            os.kill(os.getpid(), received[0])

@@ -1,4 +1,4 @@
-"""Waiting for a worker: a command that a worker must answer says after two seconds that there is none, and waits."""
+"""Waiting for a worker: after two seconds without one the command says so, and keeps waiting."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _hint(client: Holdfast, waiting: BusyIndicator, what: str) -> None:
         waiting.done()
         queue = client.settings.task_queue
         output.hint(f"no worker serves the task queue {queue!r}: {what} waits for `holdfast worker` (Ctrl-C leaves)")
-        waiting.says("waiting for a worker")
+        waiting.show_later("waiting for a worker")
 
 
 async def _unserved(client: Holdfast) -> bool:

@@ -1,4 +1,4 @@
-"""`AgentHandle`: a handle on a long-lived agent: send messages, await answers, steer it, go back. No workflow code.
+"""`AgentHandle`: a handle on a long-lived agent: send messages, await answers, steer, rewind. No workflow code.
 
 The agent's session is the workflow `AgentSession`; `core.wire.workflow_ids` gives its id. Whatever is asked of it
 starts it where it is not on the server: an idle session leaves, and comes back with the next message.
@@ -23,7 +23,7 @@ from holdfast.client.runs import Runs
 from holdfast.client.session_event_reader import session_events
 from holdfast.client.session_poll import executions_of
 from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_agent
-from holdfast.client.session_validation import check_said, checked, update_id
+from holdfast.client.session_validation import checked, checked_message, update_id
 from holdfast.client.validation import check_definition, check_id, check_stop
 from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched
@@ -89,28 +89,27 @@ class AgentHandle(Generic[AnswerT]):
         client: Runs,
         records: Records,
         agent_id: str,
-        beginning: InitialSession,
+        initial: InitialSession,
         answers: type[AnswerT] | None = None,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID."""
         self._client = client
         self._records = records
-        self._beginning = beginning
+        self._initial = initial
         self._answers = answers
-        self._session = SessionUpdates(client, records, agent_id, beginning)
+        self._session = SessionUpdates(client, records, agent_id, initial)
         self._sending = asyncio.Lock()
 
     # --- talking
 
     async def open(self) -> SessionView:
-        """Make the session, or attach to the one there is, and return what it is.
+        """Open the session, creating it if there is none, and return its view. An existing agent keeps its definition.
 
-        The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
-        DefinitionInvalid; AgentNotFound where there is no such agent and no definition is given; ServerUnavailable.
+        Raises UnknownAgent, DefinitionInvalid, ServerUnavailable; AgentNotFound without an agent and a definition.
         """
-        seconds = BRANCH_SECONDS_MAX if self._beginning.forked_from else None
-        return await self._session.asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
+        seconds = BRANCH_SECONDS_MAX if self._initial.forked_from else None
+        return await self._session.request_update(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
 
     async def send(
         self,
@@ -120,27 +119,24 @@ class AgentHandle(Generic[AnswerT]):
         while_running: WhileRunning | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> Receipt:
-        """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes.
+        """Send a message to the agent, and return once it is stored: it will be answered, whatever crashes.
 
         Args:
-            text: what is said; 1 to 131,072 bytes of UTF-8.
-            message_id: 1 to 64 characters that make sending repeatable: the same one again is the same message. A new
-                UUID by default.
-            while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
-                by default what the session says.
-            metadata: what the execution that begins with it is about, as for `Runs.start`; one that is injected
-                keeps them for itself.
+            text: the message; 1 to 131,072 bytes of UTF-8.
+            message_id: 1 to 64 characters; the same id again is the same message. A new UUID by default.
+            while_running: what happens to it during an execution: `queue`, `inject`, `interrupt` or `reject`; by
+                default the session's policy.
+            metadata: of the execution that begins with it, as for `Runs.start`; an injected message keeps its own.
 
-        A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
-        Raises InvalidInput; SessionClosed; SessionRefused where there is no room, or the policy is `reject`;
-        ServerUnavailable when no answer came in time: then the message may have been kept or not, and sending it again
-        with the same `message_id` is safe.
+        A message sent again may return its first receipt; `answer` finds its state since. Raises InvalidInput;
+        SessionClosed; SessionRefused if too many messages wait, or the policy is `reject`; ServerUnavailable if no
+        answer came in time: the message may have been stored, and sending it again with its `message_id` is safe.
         """
-        message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running, metadata)
-        again = f"the message {message.message_id!r} may be kept all the same: sending that message_id again is safe"
+        message = checked_message(text, str(uuid4()) if message_id is None else message_id, while_running, metadata)
+        again = f"the message {message.message_id!r} may have been stored; sending it again under that id is safe"
         async with self._sending:
             id_ = update_id(message.message_id)
-            return await self._session.asked(SEND_UPDATE, message, Receipt, id_=id_, again=again)
+            return await self._session.request_update(SEND_UPDATE, message, Receipt, id_=id_, again=again)
 
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
@@ -149,21 +145,19 @@ class AgentHandle(Generic[AnswerT]):
     async def ask(
         self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]
     ) -> RunResult[Any]:
-        """Say something and wait, however long, for the answer: the end of the run that gave it, with its `output`.
+        """Send a message and wait, however long, for the answer: the result of its run, with its `output`.
 
-        Asked again with the same `message_id`, it is the same question and the same answer. `answers` is the type that
-        the answer is read as; which form the model is asked for is the agent's own (`Agent(answers=...)`). Raises as
-        `send` and `answer` do.
+        The same `message_id` again returns the same answer. `answers` is the type that the answer is parsed as; the
+        agent decides the form that the model is asked for (`Agent(answers=...)`). Raises as `send` and `answer` do.
         """
         receipt = await self.send(text, **options)
         return RunResult(await self.answer(receipt), answers or self._answers)
 
     async def answer(self, receipt: Receipt) -> AgentState:
-        """Wait, however long, for the answer to a message: the final state of the execution that it was said in.
+        """Wait, however long, for the answer to a message: the final state of its execution.
 
-        Absent workers and the session's going on in new runs are waited out, an absent server for two minutes. Raises
-        ExecutionFailed when that execution failed; SessionRefused when the session knows nothing of the message (any
-        more); ServerUnavailable.
+        An absent worker is waited for without limit, an absent server for two minutes. Raises ExecutionFailed if the
+        execution failed; SessionRefused if the session does not know the message (any more); ServerUnavailable.
         """
         execution_id = await AnswerWait(self._client, self._handle()).execution_of(receipt)
         return await self._ended(execution_id)
@@ -185,27 +179,27 @@ class AgentHandle(Generic[AnswerT]):
             source: who asks.
             context: what is to stand with it in the stop signal, as JSON of at most 2,000 bytes.
         """
-        return await self._session.asked(STOP_UPDATE, check_stop(reason, mode, source, context), SessionView)
+        return await self._session.request_update(STOP_UPDATE, check_stop(reason, mode, source, context), SessionView)
 
     async def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
-        return await self._session.asked(CLEAR_UPDATE, None, SessionView)
+        return await self._session.request_update(CLEAR_UPDATE, None, SessionView)
 
     async def suspend(self) -> SessionView:
         """Let messages wait until `resume`; an execution under way goes on to its end."""
-        return await self._session.asked(SUSPEND_UPDATE, None, SessionView)
+        return await self._session.request_update(SUSPEND_UPDATE, None, SessionView)
 
     async def resume(self) -> SessionView:
         """Let messages have their turns again."""
-        return await self._session.asked(RESUME_UPDATE, None, SessionView)
+        return await self._session.request_update(RESUME_UPDATE, None, SessionView)
 
     async def close(self, *, stop: bool = False) -> SessionView:
-        """Have the session take nothing any more; what it has taken comes to its end first.
+        """Close the session for good, after what it has accepted. Records stay, and the agent can be forked.
 
-        With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
+        With `stop`, the execution under way is stopped, and waiting messages are not answered.
         """
-        told = StopRequest(reason="the session is closed", source="client") if stop else None
-        return await self._session.asked(CLOSE_UPDATE, told, SessionView)
+        request = StopRequest(reason="the session is closed", source="client") if stop else None
+        return await self._session.request_update(CLOSE_UPDATE, request, SessionView)
 
     async def change(
         self,
@@ -217,7 +211,7 @@ class AgentHandle(Generic[AnswerT]):
         while_running: WhileRunning | None = None,
         subagents: Iterable[AgentDefinition | Agent[Any]] | None = None,
     ) -> SessionView:
-        """Change what the agent is, from the next step of what runs on; what is not given stays.
+        """Change the agent, from the next step of an execution under way; what is not given stays.
 
         Args:
             definition: all of the agent anew, as `Holdfast.agent` takes it.
@@ -229,19 +223,19 @@ class AgentHandle(Generic[AnswerT]):
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything is asked; SessionClosed; ServerUnavailable.
         """
-        found, own = checked_agent(definition, () if subagents is None else subagents, self._client.settings)
+        resolved, own = checked_agent(definition, () if subagents is None else subagents, self._client.settings)
         reached = None if subagents is None and not own else tuple(check_definition(each) for each in own)
-        if found is not None:
-            reached = find_subagents(found, reached or self._beginning.subagents, self._client.settings)
-        given = {
-            "definition": found,
+        if resolved is not None:
+            reached = find_subagents(resolved, reached or self._initial.subagents, self._client.settings)
+        fields = {
+            "definition": resolved,
             "subagents": reached,
             "system_prompt": system_prompt,
             "llm": llm,
             "budget": budget,
             "while_running": while_running,
         }
-        return await self._session.asked(CHANGE_UPDATE, checked(SessionChange, "change", given), SessionView)
+        return await self._session.request_update(CHANGE_UPDATE, checked(SessionChange, "change", fields), SessionView)
 
     # --- approvals
 
@@ -261,17 +255,17 @@ class AgentHandle(Generic[AnswerT]):
 
         With a `digest`, only the call as it was looked at: one with other arguments is refused.
         """
-        return await self._decided(call_id, by=by, digest=digest, decision="approve")
+        return await self._decide(call_id, by=by, digest=digest, decision="approve")
 
     async def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
         """Keep a call from running that waits; the model is told the `reason`. Otherwise as `approve`."""
-        return await self._decided(call_id, by=by, digest=digest, decision="deny", reason=reason)
+        return await self._decide(call_id, by=by, digest=digest, decision="deny", reason=reason)
 
     async def edit(
         self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None
     ) -> bool:
         """Let a call run that waits, with other arguments. Otherwise as `approve`."""
-        return await self._decided(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
+        return await self._decide(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
 
     # --- looking
 
@@ -311,14 +305,14 @@ class AgentHandle(Generic[AnswerT]):
     async def watch(self, *, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens from now on, until the session is closed: the execution under way and those that follow.
 
-        Each execution is told from its beginning to its end, as `Runs.watch` tells it; one that fails says so by its
-        events, and the next one follows. A session that is not on the server is waited for; absent workers too.
-        Raises ExecutionNotFound where there is no such session and none can be begun; ServerUnavailable.
+        Each execution's events come from its beginning to its end, as from `Runs.watch`; a failed one is followed by
+        the next. A session that is not on the server is waited for; absent workers too. Raises ExecutionNotFound if
+        there is no such session and none can be started; ServerUnavailable.
         """
         try:
             await self._handle().describe(rpc_timeout=timedelta(seconds=10))
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND or self._beginning.definition is None:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._initial.definition is None:
                 raise refusal(error, self.agent_id, what="session") from None
             await self.open()
         async with aclosing(executions_of(self._client.temporal, self._handle().id)) as executions:
@@ -341,13 +335,13 @@ class AgentHandle(Generic[AnswerT]):
         return await self._records.by_id(await self._client.find_run(execution_id))
 
     async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
-        """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there.
+        """Go back to the end of an execution, or to the end of its step number `steps`, and continue from there.
 
-        Nothing is lost: what came after stays in the records. Raises InvalidInput, SessionRefused while an execution
-        runs or when there is no such place, ServerUnavailable.
+        Later executions stay in the records. Raises InvalidInput, ServerUnavailable, SessionRefused while an execution
+        runs or if there is no such place.
         """
         branch = _branch(self.agent_id, await self._client.find_run(execution_id), steps)
-        return await self._session.asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
+        return await self._session.request_update(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
 
     async def fork(
         self,
@@ -372,16 +366,16 @@ class AgentHandle(Generic[AnswerT]):
         if execution_id is not None:
             place = _branch(self.agent_id, await self._client.find_run(execution_id), steps)
         if place is None or (execution_id is None and steps is not None):
-            text = f"agent {self.agent_id} has no conversation yet that another could go on from"
-            text = text if place is None else "a step is one of an execution, and none is named"
-            raise InvalidInput(f"{text}; name an execution by its id (`holdfast records` lists them)")
+            text = f"agent {self.agent_id} has no conversation to fork yet"
+            text = text if place is None else "a number of steps needs a run to count in"
+            raise InvalidInput(f"{text}; name a run by its id (`holdfast records` lists them)")
         fork = AgentHandle(
             self._client,
             self._records,
             str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             InitialSession(
                 view.definition,
-                (*definitions(subagents), *self._beginning.subagents, *view.subagents),
+                (*definitions(subagents), *self._initial.subagents, *view.subagents),
                 view.settings,
                 place,
             ),
@@ -409,16 +403,15 @@ class AgentHandle(Generic[AnswerT]):
                 raise ExecutionFailed(f"run {execution_id} failed: {record.why}", state.to_dict()) from None
             return state
 
-    async def _decided(self, call_id: str, *, by: str, digest: str | None, **given: Any) -> bool:  # noqa: ANN401
+    async def _decide(self, call_id: str, *, by: str, digest: str | None, **fields: Any) -> bool:  # noqa: ANN401
         running_id = (await self.view()).running_id
         if running_id is None:
             return False
-        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
+        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **fields})
         try:
             return await self._client.decide(running_id, call_id, verdict)
         except ExecutionNotFound:
-            begins = f"run {running_id} is about to begin"
-            raise DecisionRefused(f"{begins}: the call {call_id!r} does not wait yet") from None
+            raise DecisionRefused(f"run {running_id} is starting; the call {call_id!r} does not wait yet") from None
 
 
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:

@@ -1,4 +1,4 @@
-"""Following a message to the execution that answers it, by its receipt; everything that can be away is waited out."""
+"""Waiting for the answer to a message, by its receipt; absent workers and servers are waited out."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class AnswerWait:
                 await self._end_of(awaited)
             if unchanged >= len(PAUSES_SECONDS):  # before looking, so that nothing that comes after it is missed
                 news, over = await self._news(latest)
-            found = await self._receipt(receipt.message_id)
-            if found is None:
+            current = await self._receipt(receipt.message_id)
+            if current is None:
                 return self._gone(latest)
-            if over is not None and found == latest:
+            if over is not None and current == latest:
                 raise over
-            unchanged = unchanged + 1 if found == latest else 0
+            unchanged = unchanged + 1 if current == latest else 0
             news = news if unchanged else None
-            latest = found
+            latest = current
         return latest.execution_id
 
     async def _news(self, latest: Receipt) -> tuple[SessionRun | None, SessionRefused | SessionClosed | None]:
@@ -72,17 +72,17 @@ class AnswerWait:
         run = await later(self._client.temporal, self._session.id)
         if isinstance(run, SessionRun):
             return run, None
-        told = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
+        problem = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
         if run == "closed":
-            return None, SessionClosed(f"{told} had its turn; start another agent, or fork this one, and send it there")
-        return None, SessionRefused(f"{told} had its turn; send it again")
+            return None, SessionClosed(f"{problem} was processed; start another agent or fork this one")
+        return None, SessionRefused(f"{problem} was processed; send it again")
 
-    def _gone(self, known: Receipt) -> str:
+    def _gone(self, last: Receipt) -> str:
         """Return where the message was said when the session does not remember it (any more)."""
-        if known.execution_id is not None:
-            return known.execution_id
-        told = f"the session of agent {own_id(self._session.id)} knows nothing of the message {known.message_id!r}"
-        raise SessionRefused(f"{told} (any more); its records tell what was said and answered")
+        if last.execution_id is not None:
+            return last.execution_id
+        problem = f"the session of agent {own_id(self._session.id)} does not know the message {last.message_id!r}"
+        raise SessionRefused(f"{problem} (any more); see its records for what was answered")
 
     async def _end_of(self, execution_id: str) -> None:
         """Return when the execution has ended, in whatever way, or is not there any more."""

@@ -1,4 +1,4 @@
-"""Agents from files and folders. `client.definition_text` reads their text; `core.agent.definition` has the meaning."""
+"""Agent definitions in files and folders; `client.definition_text` parses, `core.agent.definition` defines them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def load_agents(folder: Path) -> dict[str, AgentDefinition]:
 
     Raises DefinitionInvalid with every problem of every file in one line.
     """
-    found: dict[str, AgentDefinition] = {}
+    agents: dict[str, AgentDefinition] = {}
     problems: list[str] = []
     for path in definition_files(folder):
         try:
@@ -62,12 +62,12 @@ def load_agents(folder: Path) -> dict[str, AgentDefinition]:
         except DefinitionInvalid as error:
             problems.append(error.message)
             continue
-        if definition.name in found:
+        if definition.name in agents:
             problems.append(f"{path}: another file of {folder} already defines {definition.name!r}; rename one")
-        found.setdefault(definition.name, definition)
+        agents.setdefault(definition.name, definition)
     if problems:
         raise DefinitionInvalid(" ".join(clamped("; ".join(problems), REPORT_CHARS_MAX).split()))
-    return found
+    return agents
 
 
 def known_agents(settings: Settings) -> dict[str, AgentDefinition]:
@@ -84,23 +84,23 @@ def find_agent(agent: str, settings: Settings) -> AgentDefinition:
     if len(by_stem) == 1 and (definition := load_definition(by_stem[0])).name == agent:
         _with_imported({agent: definition}, settings)  # refuses another one of that name
         return definition  # without reading the others: a broken neighbour does not matter
-    known = known_agents(settings)
-    if agent in known:
-        return known[agent]
+    agents = known_agents(settings)
+    if agent in agents:
+        return agents[agent]
     absent = "the folder does not exist; choose another one with --agents"
-    hint = suggestion(agent, known) if known or folder.exists() else absent
+    hint = suggestion(agent, agents) if agents or folder.exists() else absent
     modules = f" and {', '.join(settings.modules)}" if settings.modules else ""
     raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/{modules}; {hint}")
 
 
 def find_subagents(
-    definition: AgentDefinition, given: Iterable[AgentDefinition], settings: Settings
+    definition: AgentDefinition, extra: Iterable[AgentDefinition], settings: Settings
 ) -> tuple[AgentDefinition, ...]:
     """Return every agent that `definition` can reach; those not given come from the agents folder and the modules."""
     if not definition.subagents:
         return ()
-    known = {**known_agents(settings), **{each.name: each for each in given}}
-    return tuple(check_definition(each) for each in reachable(definition, known.values()))
+    agents = {**known_agents(settings), **{each.name: each for each in extra}}
+    return tuple(check_definition(each) for each in reachable(definition, agents.values()))
 
 
 def definition_files(folder: Path) -> list[Path]:
@@ -118,23 +118,23 @@ def definition_files(folder: Path) -> list[Path]:
     return files
 
 
-def _with_imported(found: dict[str, AgentDefinition], settings: Settings) -> dict[str, AgentDefinition]:
+def _with_imported(definitions: dict[str, AgentDefinition], settings: Settings) -> dict[str, AgentDefinition]:
     """Return the agents found with those of the imported modules. Raises DefinitionInvalid for two of one name."""
     agents = agents_in(map(imported_module, settings.modules))
     imported = distinct_agents(each for agent in agents for each in (agent.definition, *agent.subagents))
     for each in imported:
-        if found.setdefault(each.name, each) != each:
+        if definitions.setdefault(each.name, each) != each:
             text = f"two different agents are called {each.name!r}: one in {settings.agents_dir}/"
             raise DefinitionInvalid(f"{text} and one in {', '.join(settings.modules)}; rename one")
-    return found
+    return definitions
 
 
 def _read(path: Path) -> str:
     try:
-        found = path.stat()
-        if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):  # opening a pipe would wait for its writer
+        info = path.stat()
+        if not (S_ISREG(info.st_mode) or S_ISDIR(info.st_mode)):  # opening a pipe would wait for its writer
             raise DefinitionInvalid(f"{path}: cannot be read: it is not a file")
-        if found.st_size > 4 * DEFINITION_BYTES_MAX:
+        if info.st_size > 4 * DEFINITION_BYTES_MAX:
             raise DefinitionInvalid(f"{path}: larger than any definition may be ({DEFINITION_BYTES_MAX:,} bytes)")
         return path.read_text(encoding="utf-8")
     except OSError as error:

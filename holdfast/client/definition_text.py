@@ -153,5 +153,5 @@ def _chosen(data: dict[str, Any]) -> dict[str, Any]:
     """Return `data`; raises ValueError for `tools:` with nothing after it, which can mean two things."""
     for field in ("tools", "hooks"):
         if field in data and data[field] is None:
-            raise ValueError(f"nothing stands after `{field}:`; write [] for none, or all for every one")
+            raise ValueError(f"`{field}:` has no value; write [] for none, or all for every one")
     return data

@@ -1,4 +1,4 @@
-"""The observed events of a run made up again from its state, where nobody can tell them as they were. Asks nobody.
+"""The execution events of a run, reconstructed from its state where no worker can report them. Asks nobody.
 
 A state has the times of steps and tool calls; a model call's end is not among them, nor what hooks did.
 """
@@ -19,7 +19,7 @@ from holdfast.core.wire import execution_events
 from holdfast.core.wire.execution_events import AnyObserved
 
 
-def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
+def reconstructed(state: AgentState, agent: str) -> Iterator[AnyObserved]:
     """Yield what the state still knows of the events that led to it; nothing for an agent without an execution."""
     execution = state.execution
     if execution is None:
@@ -39,8 +39,8 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
     for done in state.step_executions:
         used, cost = used + done.step.usage, cost + done.step.cost
         unpriced = joined_models(unpriced, done.step.unpriced)
-        for at, kind, told in _of_step(done):
-            yield kind(**envelope(at, done.step.number), **told)
+        for at, kind, fields in _of_step(done):
+            yield kind(**envelope(at, done.step.number), **fields)
         yield execution_events.TokenUsageReported(
             **envelope(done.completed_at, done.step.number),
             usage=done.step.usage,
@@ -51,8 +51,8 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
             total_unpriced=unpriced,
         )
     if execution.completed_at is not None:
-        for kind, told in _ends(state):
-            yield kind(**envelope(execution.completed_at, state.step_count), **told)
+        for kind, fields in _ends(state):
+            yield kind(**envelope(execution.completed_at, state.step_count), **fields)
 
 
 def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
@@ -62,21 +62,21 @@ def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any
         answered_at = min((each.started_at for each in done.step.tool_executions), default=done.completed_at)
         yield answered_at, execution_events.InferenceResponseReceived, {"response": done.step.inference_response}
     calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
-    yield from sorted(calls, key=lambda told: told[0])
-    told = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
+    yield from sorted(calls, key=lambda fields: fields[0])
+    fields = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
     yield (
         done.completed_at,
         execution_events.AgentStepCompleted,
-        {**told, "duration_seconds": done.duration.total_seconds()},
+        {**fields, "duration_seconds": done.duration.total_seconds()},
     )
 
 
 def _of_calls(step: AgentStep) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
     for each in step.tool_executions:
         if each.approval is not None:
-            told = each.approval
-            decided = {name: getattr(told, name) for name in ("decision", "by", "reason", "digest", "asked")}
-            yield told.at, execution_events.ApprovalResolved, {"call_id": each.call.id, "call": each.call, **decided}
+            approval = each.approval
+            own = {name: getattr(approval, name) for name in ("decision", "by", "reason", "digest", "asked")}
+            yield (approval.at, execution_events.ApprovalResolved, {"call_id": each.call.id, "call": each.call, **own})
         if each.ran:
             yield each.started_at, execution_events.ToolCallStarted, {"call": each.call}
         kind = execution_events.ToolCallBlocked if each.was_blocked else execution_events.ToolCallCompleted

@@ -1,4 +1,4 @@
-"""Runs and sessions as lines of a listing: what the server knows of them without asking a worker."""
+"""Summaries of runs and sessions for listings: what the server knows without asking a worker."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ class SessionSummary:
 
 def session_summary(execution: WorkflowExecution) -> SessionSummary:
     """Return the line of one session."""
-    known = search_values(execution)
-    status, shown = (
+    values = search_values(execution)
+    status, own_status = (
         execution.status.name.lower() if execution.status else "unknown",
-        known.get(search_attributes.STATUS),
+        values.get(search_attributes.STATUS),
     )
     if status == "running":
-        status = shown or "idle"
+        status = own_status or "idle"
     elif status == "completed":
-        status = "closed" if shown == "closed" else "away"
+        status = "closed" if own_status == "closed" else "away"
     return SessionSummary(
         agent_id=own_id(execution.id),
-        agent=known.get(search_attributes.AGENT),
+        agent=values.get(search_attributes.AGENT),
         status=status,
-        executions=known.get(search_attributes.STEPS),
+        executions=values.get(search_attributes.STEPS),
         started_at=execution.start_time,
         updated_at=execution.close_time,
     )
@@ -85,23 +85,23 @@ def session_summary(execution: WorkflowExecution) -> SessionSummary:
 
 def summary(execution: WorkflowExecution) -> ExecutionSummary:
     """Return the line of one run."""
-    known = search_values(execution)
+    values = search_values(execution)
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
     if status == "running":
-        status = known.get(search_attributes.STATUS) or "in_progress"
-    elif status == "completed" and known.get(search_attributes.STATUS) in ENDED_WELL:
-        status = known[search_attributes.STATUS]
+        status = values.get(search_attributes.STATUS) or "in_progress"
+    elif status == "completed" and values.get(search_attributes.STATUS) in ENDED_WELL:
+        status = values[search_attributes.STATUS]
     return ExecutionSummary(
         execution_id=execution.id,
-        agent=known.get(search_attributes.AGENT),
+        agent=values.get(search_attributes.AGENT),
         status=status,
-        stop_reason=known.get(search_attributes.STOP_REASON),
-        steps=known.get(search_attributes.STEPS),
-        tokens=known.get(search_attributes.TOKENS),
-        cost=known.get(search_attributes.COST),
-        estimated_tokens=known.get(search_attributes.ESTIMATED) or 0,
-        unpriced=tuple(filter(None, (known.get(search_attributes.UNPRICED) or "").split(", "))),
+        stop_reason=values.get(search_attributes.STOP_REASON),
+        steps=values.get(search_attributes.STEPS),
+        tokens=values.get(search_attributes.TOKENS),
+        cost=values.get(search_attributes.COST),
+        estimated_tokens=values.get(search_attributes.ESTIMATED) or 0,
+        unpriced=tuple(filter(None, (values.get(search_attributes.UNPRICED) or "").split(", "))),
         started_at=execution.start_time,
         closed_at=execution.close_time,
     )
@@ -114,9 +114,9 @@ def agent_of(execution: WorkflowExecution) -> str:
 
 def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedSearchAttributes:
     """Return what a run can be listed by from its beginning; with its `status`, a session."""
-    known = search_attributes.begun(agent, tenant=tenant, status=status)
+    values = search_attributes.begun(agent, tenant=tenant, status=status)
     return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]
     )
 
 
@@ -135,10 +135,10 @@ async def listed_runs(
     check_limit(limit)
     # a run that went on in a new one is no line of its own
     runs = f"{type_filter(AGENT_EXECUTION)} AND ExecutionStatus != 'ContinuedAsNew'"
-    wanted = WAITING_RUNS if waiting else runs
-    wanted += f" AND ({check_query(query)})" if query else ""
+    condition = WAITING_RUNS if waiting else runs
+    condition += f" AND ({check_query(query)})" if query else ""
     try:
-        found = temporal.list_workflows(wanted, limit=limit, rpc_timeout=ASK_TIMEOUT)
-        return [summary(each) async for each in found]
+        workflows = temporal.list_workflows(condition, limit=limit, rpc_timeout=ASK_TIMEOUT)
+        return [summary(each) async for each in workflows]
     except RPCError as error:
         raise query_refusal(error, query) from None

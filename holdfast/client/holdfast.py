@@ -1,4 +1,4 @@
-"""`Holdfast`: the way in to agents that live: handles on them, and what there is of sessions, records and decisions."""
+"""`Holdfast`: the client for agents: their handles, sessions and records, besides the single runs of `Runs`."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ class Holdfast(Runs):
     ) -> AgentHandle[AnswerT]:
         """Return a handle on an agent; this asks nobody. The session begins with the first message, or with `open`.
 
-        Everything but the id counts for an agent that is not there yet; one that is keeps what it has, and `change`
-        changes it.
+        Everything but the id is for a new agent; an existing one keeps what it has until `change`.
 
         Args:
             agent_id: the agent's id, a UUID; that of a new agent by default. `find_session` finds it by less.
@@ -73,12 +72,12 @@ class Holdfast(Runs):
 
         Raises InvalidInput, DefinitionInvalid.
         """
-        given: str | AgentDefinition | None
+        initial: str | AgentDefinition | None
         if definition is None or isinstance(definition, str):
-            given, with_it = definition, definitions(subagents)
+            initial, with_it = definition, definitions(subagents)
         else:
-            given, with_it = with_subagents(definition, subagents)
-            given = check_definition(given)
+            initial, with_it = with_subagents(definition, subagents)
+            initial = check_definition(initial)
         chosen = str(uuid4()) if agent_id is None else check_id(own_id(agent_id), "agent id")
         settings = check_settings(
             while_running=while_running,
@@ -87,7 +86,7 @@ class Holdfast(Runs):
             continue_events=self.settings.continue_events,
         )
         return AgentHandle(
-            self, self._records, chosen, InitialSession(given, with_it, settings), answers_of(definition)
+            self, self._records, chosen, InitialSession(initial, with_it, settings), answers_of(definition)
         )
 
     async def find_session(self, reference: str) -> str:
@@ -113,17 +112,17 @@ class Holdfast(Runs):
         query that the server does not understand; ServerUnavailable.
         """
         check_limit(limit)
-        wanted = f"{type_filter(AGENT_SESSION)} AND ExecutionStatus != 'ContinuedAsNew'"
-        wanted += f" AND ({check_query(query)})" if query else ""
-        found: dict[str, SessionSummary] = {}
+        condition = f"{type_filter(AGENT_SESSION)} AND ExecutionStatus != 'ContinuedAsNew'"
+        condition += f" AND ({check_query(query)})" if query else ""
+        summaries: dict[str, SessionSummary] = {}
         try:
-            async for each in self.temporal.list_workflows(wanted, rpc_timeout=ASK_TIMEOUT):
-                found.setdefault(each.id, session_summary(each))  # one that came back has left earlier runs
-                if len(found) >= limit:
+            async for each in self.temporal.list_workflows(condition, rpc_timeout=ASK_TIMEOUT):
+                summaries.setdefault(each.id, session_summary(each))  # one that came back has left earlier runs
+                if len(summaries) >= limit:
                     break
         except RPCError as error:
             raise query_refusal(error, query) from None
-        return [*found.values()]
+        return [*summaries.values()]
 
     async def records(
         self,
@@ -151,14 +150,14 @@ class Holdfast(Runs):
         reason = None if stop_reason is None else _reason(stop_reason)
 
         def fits(record: ExecutionRecord) -> bool:
-            named = agent is None or record.agent == agent
-            return named and final in (None, record.status) and reason in (None, record.stop_reason)
+            same_agent = agent is None or record.agent == agent
+            return same_agent and final in (None, record.status) and reason in (None, record.stop_reason)
 
         if agent_id is not None:
             filtered = agent is not None or final is not None or reason is not None
-            whose = await self.find_session(agent_id)
-            found = await self._records.by_agent(whose, LISTED_MAX if filtered else limit)
-            return [each for each in found if fits(each)][:limit]
+            id_ = await self.find_session(agent_id)
+            latest = await self._records.by_agent(id_, LISTED_MAX if filtered else limit)
+            return [each for each in latest if fits(each)][:limit]
         return await self._latest(limit, _ended(agent, final, reason))
 
     async def record(self, execution_id: str) -> ExecutionRecord:
@@ -171,17 +170,17 @@ class Holdfast(Runs):
 
     async def _latest(self, limit: int, query: str) -> list[ExecutionRecord]:
         """Return the records of executions that the server lists; those that have none are passed over."""
-        found: list[ExecutionRecord] = []
-        waiting: list[str] = []
+        records: list[ExecutionRecord] = []
+        ids: list[str] = []
         async for execution_id in self._listed(query, None):
-            waiting.append(execution_id)
-            if len(waiting) == min(AT_ONCE_MAX, limit):
-                found += await self._records_of(waiting)
-                waiting.clear()
-                if len(found) >= limit:
+            ids.append(execution_id)
+            if len(ids) == min(AT_ONCE_MAX, limit):
+                records += await self._records_of(ids)
+                ids.clear()
+                if len(records) >= limit:
                     break
-        found += await self._records_of(waiting)
-        return sorted(found, key=lambda each: each.completed_at, reverse=True)[:limit]
+        records += await self._records_of(ids)
+        return sorted(records, key=lambda each: each.completed_at, reverse=True)[:limit]
 
     async def _records_of(self, ids: Iterable[str]) -> list[ExecutionRecord]:
         async def read(execution_id: str) -> ExecutionRecord | None:
@@ -200,17 +199,17 @@ class Holdfast(Runs):
             raise refusal(error) from None
 
 
-def _status(given: ExecutionStatus | str) -> ExecutionStatus:
-    if given not in FINAL:
-        raise InvalidInput(f"an execution does not end {str(given)[:80]!r}; choose one of {', '.join(FINAL)}")
-    return ExecutionStatus(given)
+def _status(value: ExecutionStatus | str) -> ExecutionStatus:
+    if value not in FINAL:
+        raise InvalidInput(f"{str(value)[:80]!r} is not a final status; choose one of {', '.join(FINAL)}")
+    return ExecutionStatus(value)
 
 
-def _reason(given: StopReason | str) -> StopReason:
+def _reason(value: StopReason | str) -> StopReason:
     reasons = tuple(StopReason)
-    if given not in reasons:
-        raise InvalidInput(f"there is no stop reason {str(given)[:80]!r}; choose one of {', '.join(reasons)}")
-    return StopReason(given)
+    if value not in reasons:
+        raise InvalidInput(f"unknown stop reason {str(value)[:80]!r}; choose one of {', '.join(reasons)}")
+    return StopReason(value)
 
 
 def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason | None) -> str:

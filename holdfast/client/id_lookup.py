@@ -1,4 +1,4 @@
-"""Which run or session is meant: from a whole id, the beginning of one, an agent's name, or `@last`.
+"""Finding a run or session by a whole id, the beginning of one, an agent's name, or `@last`.
 
 Whole ids are taken as they are. Everything else is looked for in the server's list, which can be late by a moment: what
 is not there at once is looked for again.
@@ -68,8 +68,8 @@ BEGUN_BY_PEOPLE: Final = f"(ParentWorkflowId IS NULL OR ParentWorkflowId STARTS_
 """Not a subagent's."""
 
 WHERE_LISTED: Final[dict[WorkflowKind, str]] = {
-    "run": "`holdfast list` shows the runs there are",
-    "session": "`holdfast sessions` shows the sessions there are",
+    "run": "`holdfast list` shows the runs",
+    "session": "`holdfast sessions` shows the sessions",
 }
 
 
@@ -84,99 +84,99 @@ class FoundWorkflow:
     started_at: datetime
 
     def __str__(self) -> str:
-        named = f" of agent {self.agent!r}" if self.agent else ""
-        return f"{self.id} is a {self.kind}{named}"
+        agent = f" of agent {self.agent!r}" if self.agent else ""
+        return f"{self.id} is a {self.kind}{agent}"
 
 
-async def find(temporal: TemporalClient, reference: str, wanted: WorkflowKind) -> str:
+async def find(temporal: TemporalClient, reference: str, expected: WorkflowKind) -> str:
     """Return the id, a UUID, of the run or the session (then: of its agent) that is meant.
 
     A whole id is returned as it is, without asking anybody. Raises InvalidInput for what can mean none, several, or one
     of the other kind; ExecutionNotFound; ServerUnavailable.
     """
-    whole = whole_id(reference, wanted)
-    return whole if whole is not None else (await _matched(temporal, reference, wanted)).id
+    whole = whole_id(reference, expected)
+    return whole if whole is not None else (await _matched(temporal, reference, expected)).id
 
 
-async def look_up(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> FoundWorkflow | str:
+async def look_up(temporal: TemporalClient, reference: str, expected: WorkflowKind | None) -> FoundWorkflow | str:
     """Return the run or the session that is meant; a whole id as it is where the server knows nothing of it.
 
-    Without a `wanted` kind it may be of either. Raises as `find` does.
+    Without an `expected` kind it may be of either. Raises as `find` does.
     """
     whole = _uuid(own_id(reference))
     if whole is None:
-        return await _matched(temporal, reference, wanted)
-    first: WorkflowKind = "session" if wanted == "session" or reference.startswith(SESSION_PREFIX) else "run"
+        return await _matched(temporal, reference, expected)
+    first: WorkflowKind = "session" if expected == "session" or reference.startswith(SESSION_PREFIX) else "run"
     for kind in (first, "run" if first == "session" else "session"):
         if kind == "run" and reference.startswith(SESSION_PREFIX):
             continue
         match = await _described(temporal, whole, kind)
         if match is not None:
-            if wanted not in (None, match.kind):
+            if expected not in (None, match.kind):
                 raise _other_kind(match, reference)
             return match
     return whole
 
 
-def whole_id(reference: str, wanted: WorkflowKind) -> str | None:
+def whole_id(reference: str, expected: WorkflowKind) -> str | None:
     """Return the UUID that is a whole id of that kind; none for what has to be looked up. Raises InvalidInput."""
-    found = _uuid(own_id(reference))
-    if found is not None and reference.startswith(SESSION_PREFIX) and wanted == "run":
-        raise InvalidInput(f"{found} is a session, not a run: `holdfast session show` takes it")
-    return found
+    id_ = _uuid(own_id(reference))
+    if id_ is not None and reference.startswith(SESSION_PREFIX) and expected == "run":
+        raise InvalidInput(f"{id_} is a session, not a run: use `holdfast session show`")
+    return id_
 
 
-def check_reference(reference: str, wanted: WorkflowKind | None) -> str:
+def check_reference(reference: str, expected: WorkflowKind | None) -> str:
     """Return what may mean a run or a session. Raises InvalidInput for what can mean none."""
-    if wanted is not None:
-        whole_id(reference, wanted)
-    given, reference = reference, reference.removesuffix(CUT)
+    if expected is not None:
+        whole_id(reference, expected)
+    typed, reference = reference, reference.removesuffix(CUT)
     if reference != LAST and not (BEGINNING.fullmatch(reference.lower()) or NAME.fullmatch(reference)):
-        kinds = "a run or a session" if wanted is None else f"a {wanted}"
-        where = WHERE_LISTED[wanted or "run"]
-        raise InvalidInput(f"{given[:80]!r} is not an id of {kinds}, the beginning of one, or an agent's name; {where}")
-    return given
+        kinds = "a run or a session" if expected is None else f"a {expected}"
+        where = WHERE_LISTED[expected or "run"]
+        raise InvalidInput(f"{typed[:80]!r} is not an id of {kinds}, the beginning of one, or an agent's name; {where}")
+    return typed
 
 
-async def _matched(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> FoundWorkflow:
+async def _matched(temporal: TemporalClient, reference: str, expected: WorkflowKind | None) -> FoundWorkflow:
     """Return the one of the wanted kind that the list has for what is no whole id."""
-    reference = check_reference(reference.removesuffix(CUT), wanted)
-    found = await _candidates(temporal, reference, wanted)
+    reference = check_reference(reference.removesuffix(CUT), expected)
+    candidates = await _candidates(temporal, reference, expected)
     for pause in PAUSES_SECONDS:
-        if found:
+        if candidates:
             break
         await asyncio.sleep(pause)
-        found = await _candidates(temporal, reference, wanted)
-    meant = [each for each in found if wanted in (None, each.kind)]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise InvalidInput(_ambiguous(reference, meant))
-    if found:
-        raise _other_kind(found[0], reference)
-    raise ExecutionNotFound(_none(reference, wanted))
+        candidates = await _candidates(temporal, reference, expected)
+    matches = [each for each in candidates if expected in (None, each.kind)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise InvalidInput(_ambiguous(reference, matches))
+    if candidates:
+        raise _other_kind(candidates[0], reference)
+    raise ExecutionNotFound(_none(reference, expected))
 
 
-async def _candidates(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> list[FoundWorkflow]:
+async def _candidates(temporal: TemporalClient, reference: str, expected: WorkflowKind | None) -> list[FoundWorkflow]:
     """Return whatever may be meant, of either kind, each once."""
     if reference == LAST:
-        of_kind = type_filter(TYPES[wanted or "run"])
-        return await _latest(temporal, f"{of_kind} AND {BEGUN_BY_PEOPLE}" if wanted != "session" else of_kind)
-    found: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
+        of_kind = type_filter(TYPES[expected or "run"])
+        return await _latest(temporal, f"{of_kind} AND {BEGUN_BY_PEOPLE}" if expected != "session" else of_kind)
+    matches: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
     if BEGINNING.fullmatch(beginning := reference.lower()):
         by_id = f"WorkflowId STARTS_WITH '{beginning}'"
         if not beginning.startswith(SESSION_PREFIX):
             by_id = f"({by_id} OR WorkflowId STARTS_WITH '{session_workflow_id(beginning)}')"
-        found |= {(each.kind, each.id): each for each in await _listed(temporal, by_id)}
+        matches |= {(each.kind, each.id): each for each in await _listed(temporal, by_id)}
     if NAME.fullmatch(reference):
-        named = await _named(temporal, reference, wanted)
-        found |= {(each.kind, each.id): each for each in named}
-    return list(found.values())
+        by_agent = await _of_agent(temporal, reference, expected)
+        matches |= {(each.kind, each.id): each for each in by_agent}
+    return list(matches.values())
 
 
-async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | None) -> list[FoundWorkflow]:
+async def _of_agent(temporal: TemporalClient, agent: str, expected: WorkflowKind | None) -> list[FoundWorkflow]:
     """Return the latest run of an agent of this name; of sessions all, for each is an agent of its own."""
-    if wanted == "session":
+    if expected == "session":
         by_name = f"WorkflowType = '{named_type(AGENT_SESSION, agent)}'"
         under_way = await _listed(temporal, f"{by_name} AND ExecutionStatus = 'Running'")
         return under_way or await _listed(temporal, by_name)
@@ -197,13 +197,13 @@ async def _latest(temporal: TemporalClient, query: str) -> list[FoundWorkflow]:
 
 async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[FoundWorkflow]:
     """Return what of ours the list has, each once, the latest first."""
-    found: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
+    matches: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
     for each in await listed(temporal, f"{query} AND {NOT_CONTINUED}", limit):
         if (match := _match(each)) is not None:
-            found.setdefault((match.kind, match.id), match)
-        if len(found) > CANDIDATES_MAX:
+            matches.setdefault((match.kind, match.id), match)
+        if len(matches) > CANDIDATES_MAX:
             break
-    return list(found.values())
+    return list(matches.values())
 
 
 async def _described(temporal: TemporalClient, id_: str, kind: WorkflowKind) -> FoundWorkflow | None:
@@ -228,11 +228,11 @@ def check_run(described: DescribedT) -> DescribedT:
     return described
 
 
-def _match(found: WorkflowExecution) -> FoundWorkflow | None:
-    kind, id_ = kind_of(found.workflow_type), _uuid(own_id(found.id))
+def _match(workflow: WorkflowExecution) -> FoundWorkflow | None:
+    kind, id_ = kind_of(workflow.workflow_type), _uuid(own_id(workflow.id))
     if kind is None or id_ is None:
         return None
-    return FoundWorkflow(id_, kind, agent_of(found), found.close_time is None, found.start_time)
+    return FoundWorkflow(id_, kind, agent_of(workflow), workflow.close_time is None, workflow.start_time)
 
 
 def _uuid(text: str) -> str | None:
@@ -246,20 +246,20 @@ def _other_kind(match: FoundWorkflow, reference: str) -> InvalidInput:
     """Return what to say of a run where a session is wanted, or the other way round."""
     use, other = ("holdfast show", "session") if match.kind == "run" else ("holdfast session show", "run")
     where = WHERE_LISTED["session" if match.kind == "run" else "run"]
-    return InvalidInput(f"{match}, not a {other}: `{use} {reference}` takes it; {where}")
+    return InvalidInput(f"{match}, not a {other}: use `{use} {reference}`; {where}")
 
 
-def _ambiguous(reference: str, meant: Sequence[FoundWorkflow]) -> str:
-    shown = "; ".join(str(each) for each in meant[:CANDIDATES_MAX])
-    more = "; and more" if len(meant) > CANDIDATES_MAX else ""
-    return f"{reference!r} matches several: {shown}{more}; type more of the id"
+def _ambiguous(reference: str, matches: Sequence[FoundWorkflow]) -> str:
+    listing = "; ".join(str(each) for each in matches[:CANDIDATES_MAX])
+    more = "; and more" if len(matches) > CANDIDATES_MAX else ""
+    return f"{reference!r} matches several: {listing}{more}; type more of the id"
 
 
-def _none(reference: str, wanted: WorkflowKind | None) -> str:
-    kind = wanted or "run"
+def _none(reference: str, expected: WorkflowKind | None) -> str:
+    kind = expected or "run"
     if reference == LAST:
         return f"there is no {kind} on this server yet"
-    what = "run or session" if wanted is None else wanted
-    begin = "" if kind == "run" else "; a new one begins with `holdfast chat AGENT`, or with `send` and a new UUID"
+    what = "run or session" if expected is None else expected
+    begin = "" if kind == "run" else "; start one with `holdfast chat AGENT`, or with `send` and a new UUID"
     where = f"{WHERE_LISTED[kind]}{begin}"
-    return f"no {what} here has an id that begins with {reference!r}, or an agent of that name; {where}"
+    return f"no {what} has an id that begins with {reference!r} or an agent of that name; {where}"

@@ -1,4 +1,4 @@
-"""How far a run under way is, asked of its worker in one short question: no steps, no messages, and no patience."""
+"""The progress of a run under way, in one short query to its worker: no steps, no messages, no retries."""
 
 from __future__ import annotations
 

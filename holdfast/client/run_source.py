@@ -1,4 +1,4 @@
-"""What can be told of a run, from wherever it still stands: its worker, its result on the server, or its record.
+"""`RunSource`: reads a run from wherever it still is: its worker, its result on the server, or its record.
 
 Long ones are read page by page. What was read of a run that has ended never changes.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
-from holdfast.client.events_from_state import retold
+from holdfast.client.events_from_state import reconstructed
 from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
@@ -48,7 +48,7 @@ EVENTS_END = 10**9
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """One run. `found()` finds it.
+    """One run. `find()` returns it.
 
     `state` is its last state where that is at hand: of a run that has ended, or whose worker is away. Without it a
     worker is asked. `listed` is what the server knows of it, `record` what was kept; one of the two is there.
@@ -73,7 +73,7 @@ class RunSource:
         return (self.listed and self.listed.agent) or ""
 
     @classmethod
-    async def found(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
+    async def find(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
         """Return the run of that id, on the server or, where that has forgotten it, in the record store.
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
@@ -92,11 +92,11 @@ class RunSource:
         client = holdfast
         handle = client.temporal.get_workflow_handle(execution_id)
         described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
-        found = cls(holdfast, execution_id, listed=summary(described))
+        run = cls(holdfast, execution_id, listed=summary(described))
         if described.status is WorkflowExecutionStatus.COMPLETED:
-            return _with_state(found, await client.state(execution_id))
-        await found._page(HEAD_ALONE)  # whether a worker answers for it
-        return found
+            return _with_state(run, await client.state(execution_id))
+        await run._page(HEAD_ALONE)  # whether a worker answers for it
+        return run
 
     async def whole(self) -> AgentState:
         """Return the whole state. Raises ServerUnavailable."""
@@ -109,8 +109,8 @@ class RunSource:
     async def waiting_below(self) -> WaitingCalls:
         """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
         state = await self.whole()
-        begun = state.execution is not None and state.execution.subagents_started
-        if self.record is not None or state.status.is_terminal or not begun:
+        has_subagents = state.execution is not None and state.execution.subagents_started
+        if self.record is not None or state.status.is_terminal or not has_subagents:
             return WaitingCalls()
         return await waiting_below(self.holdfast.temporal, self.execution_id)
 
@@ -136,8 +136,8 @@ class RunSource:
             page = await self._page(request)
             first = first or page
             if _layout(page) != _layout(first) and request.messages_total != 0:
-                told = f"older messages of run {self.execution_id} were summarised while they were read"
-                raise Conflict(f"{told}; read it again")
+                problem = f"older messages of run {self.execution_id} were summarised while they were read"
+                raise Conflict(f"{problem}; read it again")
             yield page
             request = replace(
                 request,
@@ -152,7 +152,7 @@ class RunSource:
     async def events(self) -> AsyncGenerator[AnyObserved]:
         """Yield the observed events so far, in order.
 
-        Raises ServerUnavailable where no worker can tell them; `tells_events` says so before, and `retold_events` has
+        Raises ServerUnavailable where no worker has them; `has_events` says so before, and `reconstructed_events` has
         what is known without one.
         """
         queue = self.holdfast.settings.task_queue
@@ -162,11 +162,11 @@ class RunSource:
                     for event in page.events:
                         yield event
 
-    async def retold_events(self) -> list[AnyObserved]:
-        """Return the events made up again from the state, which has some of them."""
-        return [*retold(await self.whole(), self.agent)]
+    async def reconstructed_events(self) -> list[AnyObserved]:
+        """Return the events reconstructed from the state, which has most of them."""
+        return [*reconstructed(await self.whole(), self.agent)]
 
-    async def tells_events(self) -> bool:
+    async def has_events(self) -> bool:
         """Return whether a worker can tell the run's events; of one under way it must: ServerUnavailable."""
         if self.record is not None:
             return False

@@ -38,7 +38,7 @@ from holdfast.client.watch import watch
 from holdfast.client.watch_events import Watched
 from holdfast.client.worker_presence import cause_of_silence, is_served, last_seen
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
-from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, told_of, updated
+from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, refusal_text, updated
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
@@ -167,27 +167,27 @@ class Runs:
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable.
         """
-        found = find_agent(agent, self.settings) if isinstance(agent, str) else agent
-        found, with_it = with_subagents(found, subagents)
-        definition = check_definition(found)
-        if (given := None if state is None else InitialState(state)) is not None:
-            given.check(question, execution_id, budget)
-            definition = check_definition(given.definition(definition))
-            execution_id, agent_id = given.execution_id or execution_id, agent_id or given.agent_id
+        resolved = find_agent(agent, self.settings) if isinstance(agent, str) else agent
+        resolved, extra = with_subagents(resolved, subagents)
+        definition = check_definition(resolved)
+        if (initial := None if state is None else InitialState(state)) is not None:
+            initial.check(question, execution_id, budget)
+            definition = check_definition(initial.definition(definition))
+            execution_id, agent_id = initial.execution_id or execution_id, agent_id or initial.agent_id
         chosen_id = str(uuid4()) if execution_id is None else check_id(execution_id)
         searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             definition=definition,
-            question=check_question(question) if question or given is None else "",
+            question=check_question(question) if question or initial is None else "",
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=find_subagents(definition, with_it, self.settings),
+            subagents=find_subagents(definition, extra, self.settings),
             metadata=checked_metadata(metadata),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
-        start, segments = (start, ()) if given is None else given.begun_by(start)
-        question = start.question or (given.asked if given else "")
+        start, segments = (start, ()) if initial is None else initial.workflow_arguments(start)
+        question = start.question or (initial.last_question if initial else "")
         about = run_metadata.of_run(definition, question, start.budget, __version__)
         try:
             await answered(
@@ -206,8 +206,8 @@ class Runs:
                 )
             )
         except WorkflowAlreadyStartedError:
-            remedy = "follow it there" if given and given.execution_id else "read it, or choose another id"
-            raise ExecutionExists(f"a run {chosen_id} exists already; {remedy}") from None
+            remedy = "follow it" if initial and initial.execution_id else "read it, or choose another id"
+            raise ExecutionExists(f"run {chosen_id} already exists; {remedy}") from None
         return chosen_id
 
     @overload
@@ -290,12 +290,12 @@ class Runs:
         return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
 
     async def message(self, execution_id: str, text: str) -> bool:
-        """Say something to a run under way: the model sees it with its next call. Return False when the run has ended.
+        """Send a message to a run under way: the model sees it with its next call. Return False if the run has ended.
 
-        When this returns True the message is kept. Raises InvalidInput; MessageRefused where there is no room for it
-        before the next step; ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
+        True means that the message is stored. Raises InvalidInput; MessageRefused if too many messages wait for the
+        next step; ExecutionNotFound; ServerUnavailable, also if no worker takes it in time.
         """
-        return await self._taken(execution_id, MESSAGE_SIGNAL, check_message(text), MessageRefused)
+        return await self._update(execution_id, MESSAGE_SIGNAL, check_message(text), MessageRefused)
 
     async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.
@@ -309,7 +309,7 @@ class Runs:
         the tool's schema (the call is still waiting); DecisionRefused where the call does not wait for it;
         ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
         """
-        return await self._taken(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict), DecisionRefused)
+        return await self._update(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict), DecisionRefused)
 
     async def stop(
         self,
@@ -320,7 +320,7 @@ class Runs:
         source: str = "client",
         context: Mapping[str, JsonValue] | None = None,
     ) -> bool:
-        """Ask a run to stop; return when the server has taken note. False when the run had ended already.
+        """Ask a run to stop; return when the server has taken note. False when the run had already ended.
 
         Args:
             execution_id: the run.
@@ -332,16 +332,16 @@ class Runs:
         A run that has been sent all the signals that the server takes (10,000) is cancelled instead, which carries the
         reason alone. Raises ExecutionNotFound, ServerUnavailable; StopRefused for `after_step` to such a run.
         """
-        asked = check_stop(reason, mode, source, context)
+        request = check_stop(reason, mode, source, context)
         execution_id = await self.find_run(execution_id)
         try:
             async with self.stop_queues.of(execution_id):
-                await stop_run(self.temporal, execution_id, asked)
+                await stop_run(self.temporal, execution_id, request)
         except RPCError as error:
             return self._has_ended(error, execution_id)
         return True
 
-    async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
+    async def _update(self, execution_id: str, update: str, payload: BaseModel, refused: type[Conflict]) -> bool:
         """Return when the run has taken what it is told; False when it has ended."""
         execution_id = await self.find_run(execution_id)
         handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
@@ -349,7 +349,7 @@ class Runs:
 
         async def ask(id_: str, limit: timedelta) -> None:
             async with turns:
-                await handle.execute_update(update, told, id=id_, rpc_timeout=limit)
+                await handle.execute_update(update, payload, id=id_, rpc_timeout=limit)
 
         try:
             await updated(ask, str(uuid4()), served=partial(is_served, self.temporal, self.settings.task_queue))
@@ -357,13 +357,13 @@ class Runs:
             if lost(error) or ENDED in str(error.cause):
                 return False
             misfit = getattr(error.cause, "type", None) == InvalidArguments.__name__
-            raise (InvalidArguments if misfit else refused)(f"run {execution_id}: {told_of(error)}") from None
+            raise (InvalidArguments if misfit else refused)(f"run {execution_id}: {refusal_text(error)}") from None
         except RPCError as error:
             return self._has_ended(error, execution_id)
         except Unanswered:
-            kept = f"the {update} may have been taken all the same: look at the run before repeating it"
+            remedy = f"the {update} may have been applied; look at the run before repeating it"
             why = await cause_of_silence(self.temporal, self.settings.task_queue, execution_id)
-            raise ServerUnavailable(f"no answer for run {execution_id} in time: {why}; {kept}") from None
+            raise ServerUnavailable(f"no answer for run {execution_id} in time: {why}; {remedy}") from None
         return True
 
     def _has_ended(self, error: RPCError, execution_id: str) -> Literal[False]:
@@ -460,14 +460,14 @@ class Runs:
 
     async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
         cause = error.cause
-        told = cause.message if isinstance(cause, FailureError) else str(cause)
+        reason = cause.message if isinstance(cause, FailureError) else str(cause)
         if not (isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED):
-            told = f"{type(cause).__name__}: {told}"
+            reason = f"{type(cause).__name__}: {reason}"
         try:
             state = (await self._queried(execution_id)).to_dict()
         except HoldfastError:
             state = None  # no worker to ask; the failure itself is known
-        return ExecutionFailed(f"run {execution_id} failed: {told}", state)
+        return ExecutionFailed(f"run {execution_id} failed: {reason}", state)
 
     async def _closed(self, execution_id: str) -> None:
         """Return when the run has ended, in whatever way."""

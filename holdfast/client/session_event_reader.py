@@ -25,7 +25,7 @@ async def session_events(client: Runs, agent_id: str) -> list[NumberedEvent]:
     Those of Temporal runs that the server has forgotten are missing: the sequences tell. Raises ExecutionNotFound for a
     session that the server does not know (any more), ServerUnavailable.
     """
-    found: deque[NumberedEvent] = deque()
+    collected: deque[NumberedEvent] = deque()
     run_id: str | None = None
     while True:
         try:
@@ -34,11 +34,11 @@ async def session_events(client: Runs, agent_id: str) -> list[NumberedEvent]:
             if run_id is None:
                 raise
             break
-        found.extendleft(reversed(events))
-        if previous is None or len(found) >= EVENTS_READ_MAX:
+        collected.extendleft(reversed(events))
+        if previous is None or len(collected) >= EVENTS_READ_MAX:
             break
         run_id = previous
-    return [*islice(found, max(0, len(found) - EVENTS_READ_MAX), None)]
+    return [*islice(collected, max(0, len(collected) - EVENTS_READ_MAX), None)]
 
 
 async def _of_run(client: Runs, agent_id: str, run_id: str | None) -> tuple[list[NumberedEvent], str | None]:

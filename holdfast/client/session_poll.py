@@ -1,4 +1,4 @@
-"""What a session does, from its history by long poll: which executions it begins, and that something has happened."""
+"""Following a session's history by long poll: which executions it starts, and that something has happened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionRun(History):
 
     def __init__(self, temporal: Client, workflow_id: str, run_id: str, past: int) -> None:
         super().__init__(temporal, workflow_id, run_id, closed=False)
-        self.begun: list[str] = []
+        self.started_ids: list[str] = []
         """Executions that have begun and were not told yet; of the past, those that are under way."""
         self._past = past
         self._read = 0
@@ -51,14 +51,14 @@ class SessionRun(History):
             self._read = max(self._read, event.event_id)
             if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 started = event.child_workflow_execution_started_event_attributes
-                self.begun.append(started.workflow_execution.workflow_id)
+                self.started_ids.append(started.workflow_execution.workflow_id)
             elif event.event_type in CHILD_ENDS and self._read <= self._past:
                 ended = getattr(event, CHILD_ENDS[event.event_type]).workflow_execution.workflow_id
-                self.begun = [each for each in self.begun if each != ended]
+                self.started_ids = [each for each in self.started_ids if each != ended]
         return self.over or (self._read >= self._past and self._is_news())
 
     def _is_news(self) -> bool:
-        return bool(self.begun)
+        return bool(self.started_ids)
 
 
 class SessionNews(SessionRun):
@@ -80,9 +80,9 @@ async def executions_of(temporal: Client, workflow_id: str) -> AsyncGenerator[st
         run = SessionRun(temporal, workflow_id, run_id, past)
         while not run.over:
             await run.news()
-            for execution_id in run.begun:
+            for execution_id in run.started_ids:
                 yield execution_id
-            run.begun = []
+            run.started_ids = []
         following = run.next_run_id or await _returned(temporal, workflow_id, run_id)
         if following is None:
             return

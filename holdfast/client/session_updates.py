@@ -1,4 +1,4 @@
-"""What is asked of an agent's session: updates, each of which begins the session where it is not on the server.
+"""Updates of an agent's session, each of which starts the session where it is not on the server.
 
 An idle session leaves the server; so does one that was closed. The next update starts a run, which finds the session as
 it was kept, or makes a new one of what the update brings with it. An update that brings no definition starts one only
@@ -31,7 +31,7 @@ from holdfast.client.execution_summaries import at_start
 from holdfast.client.runs import Runs
 from holdfast.client.validation import check_definition, check_size
 from holdfast.client.worker_presence import cause_of_silence, is_served
-from holdfast.client.workflow_updates import AGAIN, Unanswered, told_of, updated
+from holdfast.client.workflow_updates import AGAIN, Unanswered, refusal_text, updated
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.agent import Agent, AnyAgent, definitions, with_subagents
@@ -81,17 +81,17 @@ class InitialSession:
 class SessionUpdates:
     """Asks the session of one agent."""
 
-    def __init__(self, client: Runs, records: Records, agent_id: str, beginning: InitialSession) -> None:
+    def __init__(self, client: Runs, records: Records, agent_id: str, first_session: InitialSession) -> None:
         self._client = client
         self._records = records
         self._agent_id = agent_id
-        self._beginning = beginning
+        self._first_session = first_session
         self._input: SessionInput | None = None
 
-    async def asked(
+    async def request_update(
         self,
         update: str,
-        told: object,
+        payload: object,
         kind: type[T],
         *,
         id_: str | None = None,
@@ -99,7 +99,7 @@ class SessionUpdates:
         again: str = "",
     ) -> T:
         """Return the session's answer to an update; where it is not on the server it begins with it."""
-        given, temporal = await self._given(), cast("Any", self._client.temporal)
+        start_input, temporal = await self._start_input(), cast("Any", self._client.temporal)
         queue = self._client.settings.task_queue
         turns = nullcontext() if id_ is None else self._client.update_queues.of(self._agent_id)
 
@@ -108,24 +108,29 @@ class SessionUpdates:
                 return await in_turn(id_, limit)
 
         async def in_turn(id_: str, limit: timedelta) -> T:
-            if given.definition is None:
+            if start_input.definition is None:
                 try:
                     there: Any = temporal.get_workflow_handle(session_workflow_id(self._agent_id))
                     return cast(
-                        "T", await there.execute_update(update, told, id=id_, result_type=kind, rpc_timeout=limit)
+                        "T", await there.execute_update(update, payload, id=id_, result_type=kind, rpc_timeout=limit)
                     )
                 except RPCError as error:
                     if error.status is not RPCStatusCode.NOT_FOUND:
                         raise
                 await self._check_kept()
-            begun = self._start(given)
+            operation = self._start(start_input)
             try:
                 answer = await temporal.execute_update_with_start_workflow(
-                    update, args=[told], id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
+                    update,
+                    args=[payload],
+                    id=id_,
+                    start_workflow_operation=operation,
+                    result_type=kind,
+                    rpc_timeout=limit,
                 )
             except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
-                    await asyncio.wait_for(begun.workflow_handle(), START_SECONDS)  # cancelled, it would never come
+                    await asyncio.wait_for(operation.workflow_handle(), START_SECONDS)  # cancelled, it would never come
                 raise
             return cast("T", answer)
 
@@ -145,7 +150,7 @@ class SessionUpdates:
             raise refusal(error, self._agent_id, what="session") from None
         except Unanswered:
             why = await cause_of_silence(self._client.temporal, queue, session_workflow_id(self._agent_id))
-            again = again or f"the {update} may have been taken all the same: asking again is safe"
+            again = again or f"the {update} may have been applied; repeating it is safe"
             raise ServerUnavailable(f"no answer for agent {self._agent_id} in time: {why}; {again}") from None
 
     async def _check_kept(self) -> None:
@@ -154,29 +159,29 @@ class SessionUpdates:
             text = f"there is no agent {self._agent_id} on this server or in its storage"
             raise AgentNotFound(f"{text}; give its definition (`--agent`), or begin one with `holdfast chat`")
 
-    async def _given(self) -> SessionInput:
+    async def _start_input(self) -> SessionInput:
         """Return what the session begins with where it is not there."""
         if self._input is None:
-            wanted, settings = self._beginning, self._client.settings
-            definition, given = checked_agent(wanted.definition, wanted.subagents, settings)
-            subagents = find_subagents(definition, given, settings) if definition else ()
+            initial, settings = self._first_session, self._client.settings
+            definition, extra = checked_agent(initial.definition, initial.subagents, settings)
+            subagents = find_subagents(definition, extra, settings) if definition else ()
             searchable = await self._client.has_search_attributes()
             start = SessionInput(
                 definition=definition,
                 subagents=subagents,
-                settings=replace(wanted.settings, searchable=searchable),
-                forked_from=wanted.forked_from,
+                settings=replace(initial.settings, searchable=searchable),
+                forked_from=initial.forked_from,
             )
             self._input = check_size(start, "definition and subagents take")
         return self._input
 
-    def _start(self, given: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
+    def _start(self, start_input: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
         """Return the start that goes with an update; each can be used once."""
-        settings, name = given.settings, given.definition.name if given.definition else None
-        about = run_metadata.of_session(given.definition, __version__)
+        settings, name = start_input.settings, start_input.definition.name if start_input.definition else None
+        about = run_metadata.of_session(start_input.definition, __version__)
         return WithStartWorkflowOperation(
             named_type(AGENT_SESSION, name),
-            given,
+            start_input,
             id=session_workflow_id(self._agent_id),
             task_queue=self._client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -198,11 +203,11 @@ def checked_agent(
     """
     if agent is None:
         return None, definitions(subagents)
-    found = find_agent(agent, settings) if isinstance(agent, str) else agent
-    definition, given = with_subagents(found, subagents)
-    return check_definition(definition), given
+    resolved = find_agent(agent, settings) if isinstance(agent, str) else agent
+    definition, extra = with_subagents(resolved, subagents)
+    return check_definition(definition), extra
 
 
 def _refused(error: WorkflowUpdateFailedError) -> HoldfastError:
     kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
-    return REFUSALS.get(kind or "", SessionRefused)(told_of(error))
+    return REFUSALS.get(kind or "", SessionRefused)(refusal_text(error))

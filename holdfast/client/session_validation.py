@@ -1,4 +1,4 @@
-"""Refusing what cannot be asked of a session, before anything reaches Temporal."""
+"""Validation of requests to a session, before anything reaches Temporal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast.client.validation import check_question, check_size
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -27,26 +27,26 @@ PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What stands in a history as it is; anything else by its digest."""
 
 
-def check_said(
+def checked_message(
     text: str,
     message_id: str,
     while_running: WhileRunning | None,
     metadata: Mapping[str, JsonValue] | None = None,
 ) -> SessionMessage:
     """Return what is to be said if it can be: some text, an id that can be shown, within the limits."""
-    shown = repr(message_id[:80])
+    shown_id = repr(message_id[:80])
     if not message_id or len(message_id) > MESSAGE_ID_CHARS_MAX:
-        size = f"the message id {shown} has {len(message_id):,} characters"
-        raise InvalidInput(f"{size}, it must have 1 to {MESSAGE_ID_CHARS_MAX}; a UUID will do")
+        size = f"the message id {shown_id} has {len(message_id):,} characters"
+        raise InvalidInput(f"{size}, it must have 1 to {MESSAGE_ID_CHARS_MAX}; use a UUID")
     if not message_id.isprintable():
-        raise InvalidInput(f"the message id {shown} holds characters that cannot be shown; a UUID will do")
-    given = {
+        raise InvalidInput(f"the message id {shown_id} has unprintable characters; use a UUID")
+    fields = {
         "message_id": message_id,
         "text": check_question(text, "message"),
         "while_running": while_running,
         "metadata": checked_metadata(metadata),
     }
-    return check_size(checked(SessionMessage, "message", given), "the message takes")
+    return check_size(checked(SessionMessage, "message", fields), "the message takes")
 
 
 def update_id(message_id: str) -> str:
@@ -56,13 +56,13 @@ def update_id(message_id: str) -> str:
     return f"{SEND_UPDATE}:{name}"
 
 
-def check_settings(**given: Any) -> SessionSettings:  # noqa: ANN401  # whatever a caller gave, checked here
+def check_settings(**values: Any) -> SessionSettings:  # noqa: ANN401  # whatever a caller gave, checked here
     """Return how a session is to behave, if it can."""
-    settings = checked(SessionSettings, "session", given)
+    settings = checked(SessionSettings, "session", values)
     if (size := len(settings.tenant.encode("utf-8", "surrogatepass"))) > TENANT_CHARS_MAX:
         raise InvalidInput(f"the tenant {settings.tenant!r} has {size} bytes, at most {TENANT_CHARS_MAX} are allowed")
     if not settings.tenant.isprintable():
-        raise InvalidInput(f"the tenant {settings.tenant!r} holds characters that cannot be shown; choose another name")
+        raise InvalidInput(f"the tenant {settings.tenant!r} has unprintable characters; choose another name")
     return settings
 
 
@@ -77,11 +77,11 @@ def check_query(query: str) -> str:
     return query
 
 
-def checked(kind: type[FrozenT], what: str, given: dict[str, Any]) -> FrozenT:
+def checked(kind: type[FrozenT], what: str, fields: dict[str, Any]) -> FrozenT:
     """Return a value of this kind, small enough and valid Unicode; `what` it is for, errors say."""
     try:
-        return check_size(kind(**given), f"the {what} takes")
+        return check_size(kind(**fields), f"the {what} takes")
     except ValidationError as error:
-        raise InvalidInput(f"the {what} cannot be asked for: {told(error)}") from None
+        raise InvalidInput(f"the {what} is not valid: {problems_text(error)}") from None
     except PydanticSerializationError:
         raise InvalidInput(f"the {what} holds characters that are not valid Unicode text; remove them") from None

@@ -1,4 +1,4 @@
-"""A state that a run begins with: what may be asked of it, and how it travels to the workflow."""
+"""`InitialState`: a state that a run starts from: its checks, and how it travels to the workflow."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ class InitialState:
         """Refuse what cannot be asked of this state. Raises InvalidInput."""
         own = self.execution_id
         if own is not None and execution_id not in {None, own}:
-            told = f"the state is of the execution {own}, which is under way and goes on under its own id"
-            raise InvalidInput(f"{told}; leave out the id {execution_id}")
+            problem = f"the state belongs to run {own}, which is under way and keeps its id"
+            raise InvalidInput(f"{problem}; leave out the id {execution_id}")
         if own is not None and budget is not None and budget != ExecutionBudget():
-            told = f"the state is of the execution {own}, which is under way and keeps its budget"
-            raise InvalidInput(f"{told}; leave out the limits")
-        if own is None and not question and not self._asks:
-            raise InvalidInput("nothing in the state waits for an answer; give a question")
+            problem = f"the state belongs to run {own}, which is under way and keeps its budget"
+            raise InvalidInput(f"{problem}; leave out the limits")
+        if own is None and not question and not self._awaits_answer:
+            raise InvalidInput("the state has no unanswered message; give a question")
         self.state.to_json()
 
     @property
-    def asked(self) -> str:
+    def last_question(self) -> str:
         """What a person said last in its conversation."""
         return next((each.text for each in reversed(self.state.messages) if each.role == "user"), "")
 
     @property
-    def _asks(self) -> bool:
+    def _awaits_answer(self) -> bool:
         """Whether its conversation ends with what somebody else than the agent says."""
         messages = self.state.messages
         return bool(messages) and messages[-1].role != "assistant"
 
-    def definition(self, given: AgentDefinition) -> AgentDefinition:
+    def definition(self, current: AgentDefinition) -> AgentDefinition:
         """Return the definition by which the state goes on: model, prompt and answers' form are the state's."""
-        state = first_run(self.state, given, agent_id=self.state.agent_id, at=self.state.updated_at)
+        state = first_run(self.state, current, agent_id=self.state.agent_id, at=self.state.updated_at)
         return replace(
-            given,
+            current,
             system_prompt=state.context.system_prompt,
-            llm=state.llm or given.llm,
+            llm=state.llm or current.llm,
             response_format=state.context.response_format,
         )
 
-    def begun_by(self, start: ExecutionInput) -> tuple[ExecutionInput, tuple[bytes, ...]]:
+    def workflow_arguments(self, start: ExecutionInput) -> tuple[ExecutionInput, tuple[bytes, ...]]:
         """Return the workflow's arguments: `start` with the state, and the sealed segments of that.
 
         Raises InvalidInput for a state larger than CARRIED_BYTES_MAX.
@@ -83,6 +83,8 @@ class InitialState:
         past = SealedHistory()
         carried = past.carried(replace(state, agent_id=start.agent_id) if self.agent_id else state)
         if past.size > bounds.CARRIED_BYTES_MAX:
-            told = f"the state's conversation and steps take {past.size:,} bytes"
-            raise InvalidInput(f"{told}, at most {bounds.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first")
+            problem = f"the state's conversation and steps take {past.size:,} bytes"
+            raise InvalidInput(
+                f"{problem}, at most {bounds.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first"
+            )
         return replace(start, state=carried), tuple(each.data for each in past.sealed)

@@ -1,4 +1,4 @@
-"""How a run is told to stop: by signal, and by cancellation once the server takes no more signals for it."""
+"""Stopping a run: by signal, and by cancellation once the server accepts no more signals for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNALS_SPENT: Final = "exceeded workflow execution limit for signal events"
 """What the server says of a run that was sent all the signals it takes: 10,000."""
 
 
-async def stop_run(temporal: Client, execution_id: str, asked: StopRequest) -> None:
+async def stop_run(temporal: Client, execution_id: str, request: StopRequest) -> None:
     """Return when the server has taken note of the stop. Raises RPCError; StopRefused where only cancelling is left.
 
     A cancellation lets no step finish. It carries the reason alone, and where payloads are encrypted not even that. A
@@ -23,18 +23,18 @@ async def stop_run(temporal: Client, execution_id: str, asked: StopRequest) -> N
     """
     handle = temporal.get_workflow_handle(execution_id)
     sealed = temporal.data_converter.payload_codec is not None
-    unheard = await _key_problem(handle) if sealed else ""
-    if not unheard:
+    problem = await _key_problem(handle) if sealed else ""
+    if not problem:
         try:
-            await handle.signal(STOP_SIGNAL, asked, rpc_timeout=ASK_TIMEOUT)
+            await handle.signal(STOP_SIGNAL, request, rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
             if SIGNALS_SPENT not in str(error):
                 raise
-            unheard = f"run {handle.id} was sent all the signals that the server takes (10,000)"
-    if unheard:
-        if asked.mode == "after_step":
-            raise StopRefused(f"{unheard}; it can only be stopped at once, with the mode `now`")
-        reason = "" if sealed else asked.reason
+            problem = f"run {handle.id} has been sent all the signals that the server accepts (10,000)"
+    if problem:
+        if request.mode == "after_step":
+            raise StopRefused(f"{problem}; it can only be stopped at once, with the mode `now`")
+        reason = "" if sealed else request.reason
         await handle.cancel(reason=reason or "stopped", rpc_timeout=ASK_TIMEOUT)
 
 

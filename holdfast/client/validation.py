@@ -1,4 +1,4 @@
-"""Refusing what cannot be asked, before anything reaches Temporal."""
+"""Validation of requests, before anything reaches Temporal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import checked_id
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     DEFINITION_BYTES_MAX,
@@ -61,14 +61,14 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
         size = len(canonical(definition))
     except PydanticSerializationError:
         odd = ", ".join(name for name, value in definition if not _is_text(value)) or "its definition"
-        told = f"agent {definition.name!r}: {odd} holds characters that are not valid Unicode text"
-        raise InvalidInput(f"{told}; remove them") from None
+        reason = f"agent {definition.name!r}: {odd} holds characters that are not valid Unicode text"
+        raise InvalidInput(f"{reason}; remove them") from None
     if size > DEFINITION_BYTES_MAX:
         allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten its prompt")
-    if (problem := schema_problem(definition.response_format)) is not None:
-        told = f"agent {definition.name!r}: no answer can be checked against response_format.json_schema: {problem}"
-        raise InvalidInput(f"{told}; correct the schema")
+    if (fault := schema_problem(definition.response_format)) is not None:
+        reason = f"agent {definition.name!r}: no answer can be checked against response_format.json_schema: {fault}"
+        raise InvalidInput(f"{reason}; correct the schema")
     return definition
 
 
@@ -77,11 +77,11 @@ def check_start(start: ExecutionInput) -> ExecutionInput:
     return check_size(start, "question and definition take" if start.state is None else "state and definition take")
 
 
-def check_size(value: FrozenT, takes: str) -> FrozenT:
+def check_size(value: FrozenT, subject: str) -> FrozenT:
     """Return `value` if it fits one payload; what it `takes` too much, errors say."""
     size = len(canonical(value))
     if size > PAYLOAD_BYTES_MAX:
-        allowed = f"{takes} {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
+        allowed = f"{subject} {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten them")
     return value
 
@@ -103,7 +103,7 @@ def check_stop(reason: str, mode: StopMode, source: str, context: Mapping[str, J
     try:
         return StopRequest(reason=reason, mode=mode, source=source, context=context or {})
     except ValidationError as error:
-        raise InvalidInput(f"the stop cannot be asked for: {told(error)}") from None
+        raise InvalidInput(f"the stop is not valid: {problems_text(error)}") from None
 
 
 def check_budget(budget: object) -> ExecutionBudget:
@@ -121,7 +121,7 @@ def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:
         decision = ApprovalDecision(call_id=call_id, verdict=verdict)
         size = len(canonical(decision))
     except ValidationError as error:
-        raise InvalidInput(f"the decision cannot be sent: {told(error)}") from None
+        raise InvalidInput(f"the decision cannot be sent: {problems_text(error)}") from None
     except PydanticSerializationError:
         raise InvalidInput("the decision holds characters that are not valid Unicode text; remove them") from None
     if size > ARGUMENTS_BYTES_MAX:
@@ -142,7 +142,7 @@ def check_id(value: str, what: str = "execution id") -> str:
         return checked_id(value)
     except ValueError as error:
         listing = "sessions" if what == "agent id" else "list"
-        raise InvalidInput(f"the {what} {error}; `holdfast {listing}` shows the ids there are") from None
+        raise InvalidInput(f"the {what} {error}; `holdfast {listing}` shows the ids") from None
 
 
 def _is_text(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Which tool calls wait for a person, over all runs of a server: the server knows the runs, their workers the calls."""
+"""The tool calls that wait for a person, in all runs: the server lists the runs, their workers report the calls."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, among: str
     InvalidInput for a limit out of range, ServerUnavailable.
     """
     check_limit(limit)
-    found = await listed(temporal, f"{WAITING_RUNS} AND {among}" if among else WAITING_RUNS, limit)
-    asked = asyncio.Semaphore(ASKED_AT_ONCE)
-    told = await asyncio.gather(*(_told(temporal, each, asked) for each in found))
-    calls = sorted((call for each in told for call in each.calls), key=_since)
-    more = len(found) == limit or len(calls) > limit
-    return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread), more)
+    runs = await listed(temporal, f"{WAITING_RUNS} AND {among}" if among else WAITING_RUNS, limit)
+    at_once = asyncio.Semaphore(ASKED_AT_ONCE)
+    results = await asyncio.gather(*(_calls_of_run(temporal, each, at_once) for each in runs))
+    calls = sorted((call for each in results for call in each.calls), key=_since)
+    more = len(runs) == limit or len(calls) > limit
+    return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in results for id_ in each.unread), more)
 
 
 async def each_waiting_call(temporal: TemporalClient, limit: int) -> AsyncGenerator[WaitingCall, None]:
@@ -101,19 +101,19 @@ async def each_waiting_call(temporal: TemporalClient, limit: int) -> AsyncGenera
     InvalidInput, ServerUnavailable.
     """
     check_limit(limit)
-    seen: set[tuple[str, str, str]] = set()
-    heard_at = monotonic()
+    known_keys: set[tuple[str, str, str]] = set()
+    answered_at = monotonic()
     while True:
         try:
-            found = await waiting_calls(temporal, limit)
+            calls = await waiting_calls(temporal, limit)
         except ServerUnavailable:
-            if monotonic() - heard_at > SILENCE_SECONDS_MAX:
+            if monotonic() - answered_at > SILENCE_SECONDS_MAX:
                 raise
         else:
-            heard_at = monotonic()
-            new = [each for each in found if each.key not in seen]
+            answered_at = monotonic()
+            new = [each for each in calls if each.key not in known_keys]
             # one that was not read this time may still wait: it is no new one when it is read again
-            seen = {each.key for each in found} | {key for key in seen if key[0] in found.unread}
+            known_keys = {each.key for each in calls} | {key for key in known_keys if key[0] in calls.unread}
             for each in new:
                 yield each
         await asyncio.sleep(LOOK_SECONDS)  # nobody tells of a call that begins to wait
@@ -157,18 +157,18 @@ def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:
     )
 
 
-async def _told(temporal: TemporalClient, found: WorkflowExecution, asked: asyncio.Semaphore) -> WaitingCalls:
+async def _calls_of_run(temporal: TemporalClient, run: WorkflowExecution, at_once: asyncio.Semaphore) -> WaitingCalls:
     """Return what a run's worker says of its calls; a run that is gone meanwhile has none."""
-    handle, seconds = temporal.get_workflow_handle(found.id, run_id=found.run_id), ASK_TIMEOUT.total_seconds()
+    handle, seconds = temporal.get_workflow_handle(run.id, run_id=run.run_id), ASK_TIMEOUT.total_seconds()
     try:
-        async with asked:
+        async with at_once:
             page = await queried(
-                handle, STATE_QUERY, HEAD_ALONE, StatePage, found.task_queue, queue_known=True, seconds_max=seconds
+                handle, STATE_QUERY, HEAD_ALONE, StatePage, run.task_queue, queue_known=True, seconds_max=seconds
             )
     except ExecutionNotFound:
         return WaitingCalls()
     except (HoldfastError, TimeoutError):
-        return WaitingCalls(unread=(found.id,))
+        return WaitingCalls(unread=(run.id,))
     return WaitingCalls(calls_of(page.head))
 
 

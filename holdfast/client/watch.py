@@ -1,4 +1,4 @@
-"""Watching a run live: its observed events and its answers while they come, subagents' included.
+"""Watching a run live: its events, and its answers as they stream, subagents' included.
 
 Nothing here writes into a history. A run's history is followed by long poll; when a worker has done something the
 workflow is asked for the events since, by query; while a model call is under way, its heartbeats are looked at.
@@ -77,20 +77,20 @@ class _Over:
 
 async def watch(server: Server, execution_id: str, *, start: int, subagents: bool) -> AsyncGenerator[Watched, None]:
     """Yield what `Holdfast.watch` promises."""
-    told: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
-    run = _Run(server, told.put, execution_id, start, subagents=subagents)
-    telling = asyncio.create_task(_follow_to_its_end(server, run, told))
+    queue: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
+    run = _Run(server, queue.put, execution_id, start, subagents=subagents)
+    following = asyncio.create_task(_follow_to_its_end(server, run, queue))
     try:
-        while not isinstance(each := await told.get(), _Over):
+        while not isinstance(each := await queue.get(), _Over):
             yield each
         if each.error is not None:
             raise each.error
     finally:
-        await _ended(telling)
+        await _ended(following)
 
 
-async def _follow_to_its_end(server: Server, run: _Run, told: asyncio.Queue[Watched | _Over]) -> None:
-    """Put what happens in the run into `told`, and last how the watch is to end."""
+async def _follow_to_its_end(server: Server, run: _Run, queue: asyncio.Queue[Watched | _Over]) -> None:
+    """Put the run's events into `queue`, and last how the watch is to end."""
     try:
         await run.follow()
         if not run.ended_well:
@@ -98,7 +98,7 @@ async def _follow_to_its_end(server: Server, run: _Run, told: asyncio.Queue[Watc
         over = _Over()
     except Exception as error:  # noqa: BLE001  # whatever it is, who watches is to know
         over = _Over(error)
-    await told.put(over)
+    await queue.put(over)
 
 
 async def _ended(*tasks: asyncio.Task[None]) -> None:
@@ -191,21 +191,21 @@ class _Run:
             page = await self._reader.page(run_id, self._place, closed=closed)
             self._read_after = _next_time(began, READ_SECONDS)
             for event in page.events:
-                await self._tell(event)
+                await self._emit(event)
             if not page.events:
                 return
             self._place = page.start + len(page.events)
             if self._place >= page.total:
                 return
 
-    async def _tell(self, event: AnyObserved) -> None:
+    async def _emit(self, event: AnyObserved) -> None:
         """Tell an event, and before it what must come before it."""
         match event:
             case InferenceRequestStarted():
                 self._answer = AnswerSeen(self.execution_id, event.step_number)
             case InferenceResponseReceived():
                 answer = self._answer or AnswerSeen(self.execution_id, event.step_number)
-                await self._tell_all(answer.answered(event.response.text))
+                await self._emit_all(answer.answered(event.response.text))
                 self._answer = None
             case AgentStepCompleted():
                 self._answer = None
@@ -220,8 +220,8 @@ class _Run:
         if isinstance(event, SubagentSpawned) and self._subagents:
             self._child_begins(event)
 
-    async def _tell_all(self, told: Iterator[Watched]) -> None:
-        for each in told:
+    async def _emit_all(self, events: Iterator[Watched]) -> None:
+        for each in events:
             await self._put(each)
 
     # --- answers while they come
@@ -237,7 +237,7 @@ class _Run:
         if answer is not None and call is not None:
             failure = clamped(await self._reader.failure(call), ERROR_CHARS_MAX)
             progress = await self._reader.progress(call)
-            await self._tell_all(answer.looked(call.attempt, failure, progress, next_attempt_at(call)))
+            await self._emit_all(answer.looked(call.attempt, failure, progress, next_attempt_at(call)))
         self._look_after = _next_time(began, LOOK_SECONDS)
 
     # --- subagents

@@ -1,4 +1,4 @@
-"""What a watcher of a run is told: the observed events, and the text of answers while they come. Asks no server."""
+"""What a watcher of a run receives: execution events, and the text of answers as it streams. Asks no server."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _adapter() -> TypeAdapter[Watched]:
 
 def to_dict(watched: Watched) -> dict[str, Any]:
     """Return what a watcher was told as JSON-ready data; it says its `kind`."""
-    told: dict[str, Any] = _adapter().dump_python(watched, mode="json")
-    return told
+    data: dict[str, Any] = _adapter().dump_python(watched, mode="json")
+    return data
 
 
 def from_dict(data: object) -> Watched:

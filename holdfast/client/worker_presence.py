@@ -1,4 +1,4 @@
-"""Why a workflow has not answered in time: nobody serves its task queue, or what it waits for. Asks, never guesses."""
+"""Whether a worker serves a task queue, and why a workflow has not answered in time. Asks, never guesses."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ async def is_served(temporal: TemporalClient, task_queue: str) -> bool:
 async def cause_of_silence(temporal: TemporalClient, task_queue: str, workflow_id: str) -> str:
     """Return why a workflow has not answered, as far as the server tells; `task_queue` is whose workers it needs."""
     try:
-        seen = await last_seen(temporal, task_queue)
-        if seen is None:
+        seen_at = await last_seen(temporal, task_queue)
+        if seen_at is None:
             return f"no worker polls its task queue; {worker_for(task_queue)}"
         described = await _described(temporal, workflow_id)
-        return await _what_it_waits_for(temporal, described, f"one was seen {_ago(seen)} ago")
+        return await _what_it_waits_for(temporal, described, f"a worker was seen {_ago(seen_at)} ago")
     except RPCError as error:
-        return f"the server is too busy, or away: it says {error.status.name.lower()}"
+        return f"the server is too busy, or away ({error.status.name.lower()})"
 
 
 async def last_seen(temporal: TemporalClient, task_queue: str) -> datetime | None:
@@ -57,8 +57,8 @@ async def last_seen(temporal: TemporalClient, task_queue: str) -> datetime | Non
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     described = await temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
-    seen = max((each.last_access_time.ToDatetime(UTC) for each in described.pollers), default=None)
-    return seen if seen is not None and datetime.now(UTC) - seen < SEEN_MAX else None
+    seen_at = max((each.last_access_time.ToDatetime(UTC) for each in described.pollers), default=None)
+    return seen_at if seen_at is not None and datetime.now(UTC) - seen_at < SEEN_MAX else None
 
 
 async def _described(temporal: TemporalClient, workflow_id: str) -> DescribeWorkflowExecutionResponse:
@@ -68,23 +68,25 @@ async def _described(temporal: TemporalClient, workflow_id: str) -> DescribeWork
     return await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
 
 
-async def _what_it_waits_for(temporal: TemporalClient, described: DescribeWorkflowExecutionResponse, seen: str) -> str:
+async def _what_it_waits_for(
+    temporal: TemporalClient, described: DescribeWorkflowExecutionResponse, last_poll: str
+) -> str:
     for each in described.pending_activities:
         if each.HasField("last_failure"):
             return f"its {each.activity_type.name} fails: {await _failure(temporal, each)} (attempt {each.attempt})"
     if described.HasField("pending_workflow_task"):
-        return _task(described.pending_workflow_task, seen)
+        return _task(described.pending_workflow_task, last_poll)
     if described.pending_activities:
-        return f"it waits for its {described.pending_activities[0].activity_type.name}; of its workers {seen}"
-    return f"its worker, or the server, is too busy; of its workers {seen}"
+        return f"it waits for its {described.pending_activities[0].activity_type.name}; {last_poll}"
+    return f"its worker, or the server, is too busy; {last_poll}"
 
 
-def _task(task: PendingWorkflowTaskInfo, seen: str) -> str:
+def _task(task: PendingWorkflowTaskInfo, last_poll: str) -> str:
     since = _ago(task.original_scheduled_time.ToDatetime(UTC))
     times = f", at attempt {task.attempt}" if task.attempt > 1 else ""
     if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
-        return f"a worker is at its task, for {since}{times}: the worker, or the server, is too busy"
-    return f"its task waits for a worker, for {since}{times}: of those {seen}, which is too busy, or gone"
+        return f"a worker has been at its task for {since}{times}: the worker, or the server, is too busy"
+    return f"its task has waited for a worker for {since}{times}; {last_poll}: it is too busy, or gone"
 
 
 async def _failure(temporal: TemporalClient, call: PendingActivityInfo) -> str:

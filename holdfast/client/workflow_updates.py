@@ -1,4 +1,4 @@
-"""Updates of workflows: each is asked for until it is known what came of it, in bounded time. Knows no meaning."""
+"""Updates of workflows: each is retried, in bounded time, until its outcome is known. Knows no meaning."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def updated(
     """
     try:
         async with asyncio.timeout(UPDATE_SECONDS_MAX if seconds_max is None else seconds_max):
-            return await _asked(ask, update_id, served, again, lost_again=lost_again, stored=stored)
+            return await _ask_until_known(ask, update_id, served, again, lost_again=lost_again, stored=stored)
     except TimeoutError:
         raise Unanswered from None
 
@@ -115,12 +115,12 @@ def lost(error: WorkflowUpdateFailedError) -> bool:
     return isinstance(error.cause, ApplicationError) and error.cause.type == LOST
 
 
-def told_of(error: WorkflowUpdateFailedError) -> str:
+def refusal_text(error: WorkflowUpdateFailedError) -> str:
     """Return what the workflow says of its refusal."""
     return clamped(getattr(error.cause, "message", None) or str(error.cause), ERROR_CHARS_MAX)
 
 
-async def _asked(
+async def _ask_until_known(
     ask: Ask[T],
     update_id: str,
     served: Callable[[], Awaitable[bool]],
@@ -145,7 +145,7 @@ async def _asked(
                 raise
         except WorkflowUpdateFailedError as error:
             closing = lost(error)
-            unseen = NOT_PROCESSED in told_of(error)
+            unseen = NOT_PROCESSED in refusal_text(error)
             if stored and not closing and not unseen:  # the server repeats this of the id while that run is the latest
                 update_id, ended, stored = f"{update_id}.{uuid4()}", 0, False
                 continue

@@ -134,20 +134,20 @@ class DataDirectory:
         Release it with `os.close` only: LOCK_UN would also take it from a server that inherited the descriptor.
         """
         try:
-            held = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(held)
+            os.close(descriptor)
             return None
         except OSError as error:
-            os.close(held)
+            os.close(descriptor)
             raise self._unusable(error) from error
-        os.ftruncate(held, 0)
-        os.pwrite(held, str(os.getpid()).encode(), 0)
-        return held
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return descriptor
 
     def locked(self) -> bool:
         """Whether a server, or a start, holds the lock; changes nothing."""
@@ -222,16 +222,16 @@ class DataDirectory:
             raise self._damaged("it is empty (0 bytes)")
         try:
             with contextlib.closing(sqlite3.connect(self.database.as_uri() + "?mode=ro", uri=True)) as opened:
-                known = opened.execute("SELECT 1 FROM sqlite_master WHERE name = 'namespaces'").fetchone()
+                table = opened.execute("SELECT 1 FROM sqlite_master WHERE name = 'namespaces'").fetchone()
                 verdict = opened.execute("PRAGMA quick_check(1)").fetchone() if size <= QUICK_CHECK_BYTES_MAX else None
         except sqlite3.Error as error:
             raise self._damaged(str(error)) from error
-        if known is None:
+        if table is None:
             raise self._damaged("it holds no Temporal tables")
         if verdict is not None and verdict[0] != "ok":
             raise self._damaged(" ".join(str(verdict[0]).split()))
 
-    def damage_told_by(self, line: str) -> InvalidInput | None:
+    def damage_in(self, line: str) -> InvalidInput | None:
         """Return the error for a server's last line when it blames the database."""
         marks = ("database disk image is malformed", "file is not a database", "no such table")
         return self._damaged(line) if any(mark in line for mark in marks) else None

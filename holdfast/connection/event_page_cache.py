@@ -1,4 +1,4 @@
-"""The events of Temporal runs that have ended, read once for all watchers of one client.
+"""A cache of the events of closed Temporal runs, shared by all watchers of one client.
 
 A worker that is asked about a run that has ended goes through its whole history again, up to a second of work; and all
 who watch a run live ask when it has ended. What such a run tells never changes, so one answer serves them all.
@@ -39,19 +39,19 @@ class ClosedRuns(Generic[PageT]):
         """Return the run's events from `place` on, as many as there are at hand."""
         lock = self._asking.setdefault(run_id, asyncio.Lock())
         async with lock:  # who comes while another asks waits for the same answer
-            kept = self._kept(run_id, place)
-            if kept is None:
-                kept = await ask(max(0, place - BEHIND))
-                if not _serves(kept, place):  # so large that it ends before our place
-                    kept = await ask(place)
-                self._keep(run_id, kept)
-        return _from(kept, place)
+            cached = self._cached(run_id, place)
+            if cached is None:
+                cached = await ask(max(0, place - BEHIND))
+                if not _serves(cached, place):  # so large that it ends before our place
+                    cached = await ask(place)
+                self._store(run_id, cached)
+        return _from(cached, place)
 
-    def _kept(self, run_id: str, place: int) -> PageT | None:
+    def _cached(self, run_id: str, place: int) -> PageT | None:
         own = (page for (each, _), page in self._pages.items() if each == run_id)
         return next((page for page in own if _serves(page, place)), None)
 
-    def _keep(self, run_id: str, page: PageT) -> None:
+    def _store(self, run_id: str, page: PageT) -> None:
         self._pages[run_id, page.start] = page
         self._pages.move_to_end((run_id, page.start))
         while len(self._pages) > PAGES_KEPT_MAX:

@@ -1,4 +1,4 @@
-"""What is asked about one execution: its events from the workflow, its answer's progress from the server.
+"""Reading an execution: its events from the workflow, the progress of its answer from the server.
 
 Of a session the events alone.
 """
@@ -77,10 +77,10 @@ class Reader(WorkflowReader, Generic[PageT]):
         Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
         """
         if closed:
-            return await self._closed_runs.page(run_id, place, lambda start: self._asked(run_id, start))
-        return await self._asked(run_id, place)
+            return await self._closed_runs.page(run_id, place, lambda start: self._query_events(run_id, start))
+        return await self._query_events(run_id, place)
 
-    async def _asked(self, run_id: str, place: int) -> PageT:
+    async def _query_events(self, run_id: str, place: int) -> PageT:
         request, ended = EventsRequest(start=place), workflow_reader.ENDED_SECONDS_MAX
         return await self.answer(EVENTS_QUERY, request, self._page_type, run_id, ended_seconds_max=ended)
 

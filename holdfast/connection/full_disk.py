@@ -1,4 +1,4 @@
-"""Whether the disk of a data directory is full: then Temporal speaks of its shards, and of nothing that helps."""
+"""Whether the disk of a data directory is full: Temporal's own errors name only its shards."""
 
 from __future__ import annotations
 

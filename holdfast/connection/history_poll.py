@@ -1,4 +1,4 @@
-"""Following a run's history by long poll: learning that something has happened, without asking again and again."""
+"""Following a run's history by long poll: learns that something has happened, without repeated queries."""
 
 from __future__ import annotations
 
@@ -38,10 +38,8 @@ class History:
         """Up to which event it has been read."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
-        wanted = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
-        self._pages = handle.fetch_history_events(
-            wait_new_event=True, event_filter_type=wanted, rpc_timeout=POLL_TIMEOUT
-        )
+        kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
+        self._pages = handle.fetch_history_events(wait_new_event=True, event_filter_type=kind, rpc_timeout=POLL_TIMEOUT)
         self._patience = ReadBackOff()
 
     async def news(self) -> None:

@@ -1,4 +1,4 @@
-"""Which of our search attributes a namespace has, and what to do about those that it lacks. Asks no server."""
+"""Which of our search attributes a namespace has, and what to do about missing ones. Asks no server."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ USABLE: Final = frozenset({Registration.THERE, Registration.REGISTERED})
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One of our search attributes in a namespace. `kind` is the type it should have, `found` the one it has."""
+    """One of our search attributes in a namespace. `kind` is the type it should have, `actual_type` the one it has."""
 
     name: str
     kind: str
     state: Registration
-    found: str | None = None
-    said: str = ""
+    actual_type: str | None = None
+    refusal: str = ""
     """The server's words, where it has refused something."""
 
 
-def compared(known: Mapping[str, str]) -> tuple[Attribute, ...]:
-    """Return what there is of our attributes where the namespace has those `known`: name and type."""
+def compared(registered: Mapping[str, str]) -> tuple[Attribute, ...]:
+    """Return the state of our attributes in a namespace that has those `registered`: name and type."""
     return tuple(
-        Attribute(name, kind, _state(kind, known.get(name)), known.get(name))
+        Attribute(name, kind, _state(kind, registered.get(name)), registered.get(name))
         for name, kind in SEARCH_ATTRIBUTES.items()
     )
 
 
-def complete(found: Iterable[Attribute]) -> bool:
+def complete(attributes: Iterable[Attribute]) -> bool:
     """Return whether every attribute can be used: with one less, runs are started without any."""
-    return all(each.state in USABLE for each in found)
+    return all(each.state in USABLE for each in attributes)
 
 
-def remedies(found: Iterable[Attribute], namespace: str) -> tuple[str, ...]:
+def remedies(attributes: Iterable[Attribute], namespace: str) -> tuple[str, ...]:
     """Return what a person has to do, one line each, for what `holdfast setup` cannot do by itself."""
     lines: list[str] = []
     refused: list[Attribute] = []
-    for each in found:
+    for each in attributes:
         match each.state:
             case Registration.OTHER_TYPE:
                 rename = (
                     f"temporal operator search-attribute rename --namespace {namespace} --existing-name {each.name}"
                 )
                 lines.append(
-                    f"{each.name} is there as {each.found}, and must be {each.kind}: if nothing uses it, rename it "
-                    f"(`{rename} --new-name OLD_NAME`) or remove it, then run `holdfast setup` again"
+                    f"{each.name} has the type {each.actual_type} but must be {each.kind}: if nothing uses it, rename "
+                    f"it (`{rename} --new-name OLD_NAME`) or remove it, then run `holdfast setup` again"
                 )
             case Registration.NO_ROOM:
                 lines.append(
-                    f"{each.name}: the server's store has no column for a further {each.kind} ({each.said}); remove "
+                    f"{each.name}: the server's store has no column for another {each.kind} ({each.refusal}); remove "
                     "an attribute that nobody uses (`temporal operator search-attribute list`), use a namespace of its "
                     "own (`holdfast setup --namespace NAME --create-namespace`), or a server with Elasticsearch"
                 )
@@ -83,16 +83,16 @@ def remedies(found: Iterable[Attribute], namespace: str) -> tuple[str, ...]:
 
 def refused_remedy(refused: Iterable[Attribute], namespace: str) -> str:
     """Return what to do where the server lets nobody register attributes through its API, as Temporal Cloud."""
-    wanted = tuple(refused)
-    options = " ".join(f"--sa {each.name}={each.kind}" for each in wanted)
+    attributes = tuple(refused)
+    options = " ".join(f"--sa {each.name}={each.kind}" for each in attributes)
     tcld = f"tcld namespace search-attributes add --namespace {namespace} {options}"
     return (
-        f"the server does not let us register attributes ({wanted[0].said}): on Temporal Cloud run `{tcld}`, or add "
-        f"them on {CLOUD_UI}; on a server of your own let one do it who may administer it"
+        f"the server does not let us register attributes ({attributes[0].refusal}): on Temporal Cloud run `{tcld}`, or "
+        f"add them on {CLOUD_UI}; on your own server, have an administrator do it"
     )
 
 
-def told_of(found: Iterable[Attribute]) -> str:
+def shortcomings(attributes: Iterable[Attribute]) -> str:
     """Return in one line what is not as it should be; empty where all can be used."""
     states = {
         Registration.MISSING: "missing",
@@ -100,11 +100,11 @@ def told_of(found: Iterable[Attribute]) -> str:
         Registration.NO_ROOM: "no column left for",
         Registration.OTHER_TYPE: "of another type",
     }
-    by_state = {words: [each.name for each in found if each.state is state] for state, words in states.items()}
+    by_state = {words: [each.name for each in attributes if each.state is state] for state, words in states.items()}
     return "; ".join(f"{words}: {', '.join(names)}" for words, names in by_state.items() if names)
 
 
-def _state(kind: str, found: str | None) -> Registration:
-    if found is None:
+def _state(kind: str, actual: str | None) -> Registration:
+    if actual is None:
         return Registration.MISSING
-    return Registration.THERE if found == kind else Registration.OTHER_TYPE
+    return Registration.THERE if actual == kind else Registration.OTHER_TYPE

@@ -1,4 +1,4 @@
-"""Asking a server which of our search attributes a namespace has, and registering those that it lacks."""
+"""Listing our search attributes in a namespace, and registering missing ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import refusal, said
+from holdfast.connection.rpc_errors import refusal, rpc_message
 from holdfast.connection.search_attribute_check import Attribute, Registration, compared
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
@@ -40,10 +40,10 @@ LITERALS: Final = {"Keyword": "''", "Int": "0", "Double": "0"}
 NO_ROOM: Final = re.compile(r"cannot have more than [0-9]+ search attribute")
 """What a server says whose columns of a type are all taken: SQL stores have 10 for Keyword, 3 for any other type."""
 
-TAKEN_SECONDS_MAX: Final = 60.0
+QUERYABLE_SECONDS_MAX: Final = 60.0
 """How long the server's caches may take to learn of new attributes; seconds, as a rule."""
 
-TAKEN_POLL_SECONDS: Final = 0.2
+QUERYABLE_POLL_SECONDS: Final = 0.2
 
 
 async def attributes(temporal: TemporalClient) -> tuple[Attribute, ...]:
@@ -53,20 +53,20 @@ async def attributes(temporal: TemporalClient) -> tuple[Attribute, ...]:
     """
     request = ListSearchAttributesRequest(namespace=temporal.namespace)
     try:
-        known = await temporal.operator_service.list_search_attributes(request, timeout=ASK_TIMEOUT)
+        response = await temporal.operator_service.list_search_attributes(request, timeout=ASK_TIMEOUT)
     except RPCError as error:
         if error.status not in NOT_FOR_US:
             raise refusal(error) from None
-        return await _queried(temporal)
-    return compared({name: kind_name(kind) for name, kind in known.custom_attributes.items()})
+        return await _by_query(temporal)
+    return compared({name: kind_name(kind) for name, kind in response.custom_attributes.items()})
 
 
-async def register(temporal: TemporalClient, found: Iterable[Attribute]) -> tuple[Attribute, ...]:
-    """Register what is missing of `found` and return what became of each. Raises ServerUnavailable."""
-    before = tuple(found)
-    missing = [each for each in before if each.state is Registration.MISSING]
+async def register(temporal: TemporalClient, before: Iterable[Attribute]) -> tuple[Attribute, ...]:
+    """Register those of `states` that are missing, and return the new states. Raises ServerUnavailable."""
+    states = tuple(before)
+    missing = [each for each in states if each.state is Registration.MISSING]
     if not missing:
-        return before
+        return states
     try:
         await _add(temporal, missing)
         failed: dict[str, Attribute] = {}
@@ -74,20 +74,20 @@ async def register(temporal: TemporalClient, found: Iterable[Attribute]) -> tupl
         if error.status not in NOT_FOR_US:
             raise refusal(error) from None
         failed = await _one_by_one(temporal, missing)
-    done = {each.name: replace(each, state=Registration.REGISTERED, found=each.kind) for each in missing} | failed
-    return tuple(done.get(each.name, each) for each in before)
+    done = {each.name: replace(each, state=Registration.REGISTERED, actual_type=each.kind) for each in missing} | failed
+    return tuple(done.get(each.name, each) for each in states)
 
 
-async def taken(temporal: TemporalClient, seconds_max: float = TAKEN_SECONDS_MAX) -> bool:
+async def queryable(temporal: TemporalClient, seconds_max: float = QUERYABLE_SECONDS_MAX) -> bool:
     """Return whether the server takes queries for all our attributes within the time.
 
     It learns of new ones some seconds after they were registered, and refuses runs that name them until then.
     """
     deadline = asyncio.get_running_loop().time() + seconds_max
-    while not await _takes(temporal, SEARCH_ATTRIBUTES):
+    while not await _can_query(temporal, SEARCH_ATTRIBUTES):
         if asyncio.get_running_loop().time() > deadline:
             return False
-        await asyncio.sleep(TAKEN_POLL_SECONDS)  # the server has no event for it
+        await asyncio.sleep(QUERYABLE_POLL_SECONDS)  # the server has no event for it
     return True
 
 
@@ -100,15 +100,17 @@ def kind_name(kind: int) -> str:
     return "".join(word.title() for word in words)
 
 
-async def _queried(temporal: TemporalClient) -> tuple[Attribute, ...]:
-    whole = await _takes(temporal, SEARCH_ATTRIBUTES)
-    known = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if whole or await _takes(temporal, {name: kind})}
-    return compared(known)
+async def _by_query(temporal: TemporalClient) -> tuple[Attribute, ...]:
+    whole = await _can_query(temporal, SEARCH_ATTRIBUTES)
+    types = {
+        name: kind for name, kind in SEARCH_ATTRIBUTES.items() if whole or await _can_query(temporal, {name: kind})
+    }
+    return compared(types)
 
 
-async def _takes(temporal: TemporalClient, wanted: Mapping[str, str]) -> bool:
+async def _can_query(temporal: TemporalClient, types: Mapping[str, str]) -> bool:
     """Return whether the server knows the attributes; raises ServerUnavailable where it does not answer."""
-    query = " AND ".join(f"{name} = {LITERALS[kind]}" for name, kind in wanted.items())
+    query = " AND ".join(f"{name} = {LITERALS[kind]}" for name, kind in types.items())
     try:
         await temporal.count_workflows(query, rpc_timeout=timedelta(seconds=5))
     except RPCError as error:
@@ -128,14 +130,14 @@ async def _one_by_one(temporal: TemporalClient, missing: Iterable[Attribute]) ->
             if error.status not in NOT_FOR_US:
                 raise refusal(error) from None
             state = Registration.NO_ROOM if NO_ROOM.search(str(error)) else Registration.REFUSED
-            failed[each.name] = replace(each, state=state, said=said(error))
+            failed[each.name] = replace(each, state=state, refusal=rpc_message(error))
             if error.status in NOT_ALLOWED:  # nor will it let us register any other
-                return {one.name: replace(one, state=state, said=said(error)) for one in missing} | failed
+                return {one.name: replace(one, state=state, refusal=rpc_message(error)) for one in missing} | failed
     return failed
 
 
-async def _add(temporal: TemporalClient, wanted: Iterable[Attribute]) -> None:
+async def _add(temporal: TemporalClient, missing: Iterable[Attribute]) -> None:
     request = AddSearchAttributesRequest(namespace=temporal.namespace)
-    for each in wanted:
+    for each in missing:
         request.search_attributes[each.name] = IndexedValueType.Value(f"{PREFIX}{each.kind.upper()}")
     await temporal.operator_service.add_search_attributes(request, timeout=ASK_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Where things are: read once at the edge from flags and environment into one frozen value. Connects to nothing."""
+"""Settings of clients and workers: read once from flags and environment into one frozen value. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def _listed(text: str) -> list[str]:
 
 def _events(text: str) -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= CONTINUE_EVENTS_MAX:
-        told = f"HOLDFAST_CONTINUE_EVENTS is {text[:80]!r}"
-        raise InvalidInput(f"{told}; set a whole number from 1 to {CONTINUE_EVENTS_MAX:,}, or leave it unset")
+        problem = f"HOLDFAST_CONTINUE_EVENTS is {text[:80]!r}"
+        raise InvalidInput(f"{problem}; set a whole number from 1 to {CONTINUE_EVENTS_MAX:,}, or leave it unset")
     return int(text)

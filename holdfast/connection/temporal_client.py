@@ -1,4 +1,4 @@
-"""The connection to Temporal: one way to make it for clients and workers, one way to tell why it failed."""
+"""The connection to Temporal, for clients and workers, and the errors that say why it failed."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def core_runtime(metrics: str | None = None) -> CoreRuntime:
     logger = logging.getLogger("temporalio.core")
     logger.addFilter(lambda record: LATE_COMPLETION not in record.getMessage())
     log = LogForwardingConfig(logger=logger)
-    shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    logging_ = LoggingConfig(filter=shown, forwarding=log)
+    log_filter = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    logging_ = LoggingConfig(filter=log_filter, forwarding=log)
     if metrics is None:
         return CoreRuntime(telemetry=TelemetryConfig(logging=logging_))
     try:
@@ -129,7 +129,7 @@ async def connect(
         raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
-        create = f"; `{CREATE_NAMESPACE}` makes one" if error.status is RPCStatusCode.NOT_FOUND else ""
+        create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
         raise ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
@@ -137,25 +137,25 @@ async def connect(
 
 
 async def connect_when_there(
-    settings: Settings, *, runtime: Runtime | None, seconds_max: float, tell: Callable[[str], None]
+    settings: Settings, *, runtime: Runtime | None, seconds_max: float, report: Callable[[str], None]
 ) -> Client:
-    """Return what `connect` does; a server that does not answer is waited for so long, and `tell` told so.
+    """Connect as `connect` does, but wait up to `seconds_max` for a server that does not answer, and `report` it.
 
-    Whatever else is wrong is raised at once.
+    Any other error is raised at once.
     """
     clock = asyncio.get_running_loop().time
-    gives_up_at, told_at, pause = clock() + seconds_max, -math.inf, AWAY_PAUSE_SECONDS
+    gives_up_at, reported_at, pause = clock() + seconds_max, -math.inf, AWAY_PAUSE_SECONDS
     while True:
         try:
             return await connect(settings, runtime=runtime)
         except ServerUnreachable as error:
-            left = gives_up_at - clock()
-            if left <= 0:
+            remaining = gives_up_at - clock()
+            if remaining <= 0:
                 raise
-            if clock() - told_at >= AWAY_TOLD_SECONDS:
-                told_at = clock()
-                tell(f"waiting for the Temporal server, {left:.0f} s at the most: {error}")
-        await asyncio.sleep(min(pause, left))
+            if clock() - reported_at >= AWAY_TOLD_SECONDS:
+                reported_at = clock()
+                report(f"waiting for the Temporal server, at most {remaining:.0f} s: {error}")
+        await asyncio.sleep(min(pause, remaining))
         pause = min(2 * pause, AWAY_PAUSE_SECONDS_MAX)
 
 
@@ -183,7 +183,7 @@ def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> T
     elif running_server(settings.data_dir) is not None:
         decided_by = f"that of the embedded server of {settings.data_dir}"
     else:
-        decided_by = f"Temporal's usual one: none is set, and no embedded server runs in {settings.data_dir}"
+        decided_by = f"Temporal's default: none is set, and no embedded server runs in {settings.data_dir}"
     return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
 
 
@@ -202,8 +202,8 @@ def codec_of(settings: Settings) -> PayloadCodec | None:
     try:
         from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
     except ModuleNotFoundError as error:
-        told = f"{KEY_FILE} is set, and {error.name} is not installed"
-        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
+        problem = f"{KEY_FILE} is set, and {error.name} is not installed"
+        raise MissingPart(f"{problem}; run: pip install 'holdfast[encryption]'") from None
     return codec_at(settings.encryption_key_file)
 
 
@@ -221,10 +221,10 @@ def _traced(telemetry: Telemetry) -> _Traced:
     try:
         from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
 
-        told = tracing(telemetry)
+        tracer = tracing(telemetry)
     except (ValueError, TypeError) as error:  # OpenTelemetry's own, which it reads from the environment
         raise InvalidInput(f"the OTEL_* variables cannot be used: {_line(error)}; correct or unset them") from None
-    return _Traced(plugins=told.plugins, interceptors=told.interceptors) if told else _Traced()
+    return _Traced(plugins=tracer.plugins, interceptors=tracer.interceptors) if tracer else _Traced()
 
 
 def unshared_storage(settings: Settings, client: Client) -> str | None:
@@ -251,8 +251,8 @@ def _target(settings: Settings, configured: ClientConnectConfig) -> ClientConnec
     """Return Temporal's own configuration, completed by ours; an explicit setting wins over both."""
     target = configured.copy()
     embedded = running_server(settings.data_dir) if settings.address is None else None
-    found = target.get("target_host") or (embedded.address if embedded else DEFAULT_ADDRESS)
-    target["target_host"] = settings.address or found
+    address = target.get("target_host") or (embedded.address if embedded else DEFAULT_ADDRESS)
+    target["target_host"] = settings.address or address
     target["namespace"] = settings.namespace or target.get("namespace") or DEFAULT_NAMESPACE
     return target
 

@@ -1,4 +1,4 @@
-"""What a worker process gives to each kind of work: read once from flags and environment into one frozen value."""
+"""Settings of a worker process: read once from flags and environment into one frozen value."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class WorkerSettings:
     """Few: each that a frozen worker has open takes an attempt of a call with it."""
     grace_seconds: float = _within(10.0, 0, 3_600, "how long calls under way may take to end after the first signal")
     server_wait_seconds: float = _within(300.0, 0, 86_400, "how long a starting worker waits for a server that is away")
-    sticky_seconds: float = _within(5.0, 0.1, 60, "how long its runs wait for a worker that is lost with its guardian")
-    heartbeat_throttle_seconds: float = _within(0.25, 0.05, 1.0, "heartbeats reach the server this often at the most")
+    sticky_seconds: float = _within(5.0, 0.1, 60, "how long runs wait for this worker if it is lost with its guardian")
+    heartbeat_throttle_seconds: float = _within(0.25, 0.05, 1.0, "seconds between two heartbeats, at least")
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds."""
@@ -48,11 +48,11 @@ class WorkerSettings:
                 raise InvalidInput(f"{each.name} is {value:,}; choose {lowest:,} to {highest:,}")
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ, **given: str | None) -> WorkerSettings:
-        """Return the settings: what is `given` by a field's name wins over its variable. Raises InvalidInput."""
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, **options: str | None) -> WorkerSettings:
+        """Return the settings; an option, named as its field, wins over its variable. Raises InvalidInput."""
         chosen: dict[str, Any] = {}
         for each in fields(cls):
-            text = given.get(each.name) or environment.get(f"{ENVIRONMENT_PREFIX}{each.name.upper()}")
+            text = options.get(each.name) or environment.get(f"{ENVIRONMENT_PREFIX}{each.name.upper()}")
             if text:
                 chosen[each.name] = _number(each.name, text, whole=isinstance(each.default, int))
         return cls(**chosen)

@@ -1,4 +1,4 @@
-"""Asking the server about a workflow, and its worker by query: who is away is waited for, with one patience.
+"""Asking the server about a workflow, and its worker by query; an absent one is waited for, by one policy.
 
 All that reads (events, receipts, where a session is) reads through this, so how long it waits stands here.
 """
@@ -132,7 +132,7 @@ class WorkflowReader:
         began, unable, timeout = time.monotonic(), 0, min(LOST_TIMEOUT, ASK_TIMEOUT)
         while True:
             try:
-                found = await handle.query(query, request, result_type=cast("type", kind), rpc_timeout=timeout)
+                result = await handle.query(query, request, result_type=cast("type", kind), rpc_timeout=timeout)
             except RPCError as error:
                 timeout = ASK_TIMEOUT
                 if error.status not in NO_WORKER:
@@ -146,7 +146,7 @@ class WorkflowReader:
                     raise ServerUnavailable(f"the worker cannot answer for {self._id}: {error}") from None
             else:
                 self.patience.answered()
-                return cast("T", found)
+                return cast("T", result)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _check_running(self, error: RPCError) -> None:

@@ -1,4 +1,4 @@
-"""The calls of one execution, as tasks: each puts what comes of it into the execution's inbox."""
+"""Runs the calls of one execution as asyncio tasks, each of which puts its event into the execution's inbox."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.local.inbox import Inbox
 from holdfast.runtime.user_code import was_cancelled
 
 CANCEL_SECONDS_MAX: Final = 3.0
-"""How long an execution that has ended waits for what it cancelled to come to its own end."""
+"""How long an ended execution waits for its cancelled tasks to end."""
 
 _unfinished: Final[set[asyncio.Task[None]]] = set()
-"""Also what is left behind when an execution ends: asyncio itself holds a task weakly."""
+"""Strong references to tasks, also those left behind at an execution's end: asyncio holds tasks weakly."""
 
 
 class CallTasks:
-    """Begins what one execution asks for, and cancels it."""
+    """Starts and cancels the tasks of one execution."""
 
     def __init__(self, inbox: Inbox, clock: Callable[[], datetime]) -> None:
         self._inbox = inbox
@@ -32,35 +32,35 @@ class CallTasks:
 
     @property
     def idle(self) -> bool:
-        """True when no call is under way; one may still wait for a person."""
+        """True when no call is under way; a wait for approval does not count."""
         return all(task.done() for task in self._calls)
 
     def begin(
         self, work: Coroutine[object, object, Event], cancelled: Callable[[datetime], Event] | None = None
     ) -> None:
-        """Begin a call; `cancelled` makes its event where it is cancelled and gives none itself."""
+        """Start a call; `cancelled` makes its event when it is cancelled without an event of its own."""
         task = self._begun(work, self._calls)
         if cancelled is not None:
             inbox = self._inbox
             task.add_done_callback(lambda _: inbox.put(cancelled(self._clock())) if task.cancelled() else None)
 
     def begin_decision(self, work: Coroutine[object, object, Event]) -> None:
-        """Begin to wait for a person; that can outlast the call it is about."""
+        """Start to wait for a person's decision; the wait can outlast the call."""
         self._begun(work, self._decisions)
 
     def set_timer(self, command: StartTimer) -> None:
-        """Set the one timer there is anew."""
+        """Set the timer, which replaces the previous one."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.create_task(self._wait(command))
 
     def cancel(self) -> None:
-        """Cancel the calls and the waits for people, and come back at once."""
+        """Cancel the calls and the waits for decisions, and return at once."""
         for task in (*self._calls, *self._decisions):
             task.cancel()
 
     async def end(self) -> None:
-        """Cancel everything and wait for its end; what does not heed that is left behind."""
+        """Cancel everything and wait for its end; tasks that ignore the cancel are left behind."""
         tasks = [*self._calls, *self._decisions, *((self._timer,) if self._timer else ())]
         for task in tasks:
             task.cancel()
@@ -77,7 +77,7 @@ class CallTasks:
         return task
 
     async def _guarded(self, work: Coroutine[object, object, Event]) -> None:
-        """Put what comes of `work` into the inbox; a fault of our own ends the run with its cause."""
+        """Put the event of `work` into the inbox; an unexpected error ends the run with its cause."""
         try:
             event = await work
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""`LocalDriver` carries out the core's commands with asyncio. It decides nothing: that is `core.loop.agent_loop`."""
+"""`LocalDriver`: carries out the core's commands with asyncio. `core.loop.agent_loop` makes the decisions."""
 
 from __future__ import annotations
 
@@ -62,28 +62,28 @@ from holdfast.core.loop.events import (
     StopRequested,
     subagent_cancelled,
 )
-from holdfast.core.loop.pending_messages import ROLES, ROLES_TOLD
+from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
 from holdfast.core.loop.start import may_change, rests
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
-from holdfast.core.wire.execution_record import asked_of, without_record
+from holdfast.core.wire.execution_record import question_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.local.call_tasks import CallTasks
 from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
-from holdfast.local.listeners import Heard, Kind, Listeners
+from holdfast.local.listeners import Kind, ListenerFunction, Listeners
 from holdfast.local.model_calls import ModelCalls
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import refuse_remote
-from holdfast.runtime.tool_runner import Results, offer_reading
+from holdfast.runtime.tool_runner import Results, with_fetch_tool
 from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
 RECORD_SECONDS_MAX: Final = 60.0
-"""How long the record of an execution may take to be written; without it, its state has a warning."""
+"""How long writing the record of an execution may take; after that the state has a warning instead."""
 
 
 def _now() -> datetime:
@@ -96,10 +96,10 @@ def _new_id() -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Change:
-    """What the agent is to become, ready to be used."""
+    """A pending change of the agent, resolved."""
 
     loop: AgentLoop
-    work: Executor
+    executor: Executor
     budget: ExecutionBudget | None
 
 
@@ -107,10 +107,10 @@ class LocalDriver(Generic[AnswerT]):
     """Runs one agent in this process, with the same transitions as on Temporal.
 
     Args:
-        agent: the agent, with the functions it brings, or its definition.
-        model: what answers, for example a script in a test; by default what a worker of this environment would have.
-        tools: what is offered to it; it gets those that its definition names, or `tools="all"`.
-        hooks: the same for what runs at its hook places, in this order.
+        agent: the agent with its functions, or its definition.
+        model: the model, for example a script in a test; by default that of a worker in this environment.
+        tools: the tools offered to it; it gets those that its definition names, or `tools="all"`.
+        hooks: the hooks offered to it, in this order.
         agents: the subagents that it, or one of them, may call.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
@@ -118,11 +118,11 @@ class LocalDriver(Generic[AnswerT]):
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
         records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
             the capability `records` can read their own.
-        prices: what tokens cost where the definition does not say; by default Holdfast's table.
-        parent_agent_id: whose subagent it is, if it is one.
+        prices: the prices of models where the definition has none; by default Holdfast's table.
+        parent_agent_id: the agent that it is a subagent of, if any.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
-        clock: where times come from.
-        new_id: where ids come from; UUID strings.
+        clock: the source of times.
+        new_id: the source of ids, UUID strings.
     """
 
     def __init__(  # noqa: PLR0913  # one argument per thing that a worker would bring
@@ -146,17 +146,17 @@ class LocalDriver(Generic[AnswerT]):
     ) -> None:
         definition, subagents = with_subagents(agent, agents := tuple(agents))
         self._answers = answers_of(agent)
-        offer = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
-        offer = offer.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
-        self._offer, self._results, self._records = offer_reading(offer, results), results, records
+        toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
+        self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
         if records is not None:
-            self._offer = RecordTools(records, self._whose).offered(self._offer)
+            self._toolset = RecordTools(records, self._whose).offered(self._toolset)
         self._model: Model = model or EnvironmentModel()
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or PriceList()
         self._parent_agent_id = parent_agent_id
-        self._loop, self._work = self._equipped(definition, depth_left)
-        for problem in offer.untaken((definition, *self._agents)) if parent_agent_id is None else ():
+        self._loop, self._executor = self._equipped(definition, depth_left)
+        for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
         self._change: _Change | None = None
         self._listeners = Listeners()
@@ -166,33 +166,33 @@ class LocalDriver(Generic[AnswerT]):
         self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
         self._metadata: Mapping[str, JsonValue] = {}
-        self._asked: dict[str, RequestApproval] = {}
-        """Calls about which somebody was asked, the latest of each id."""
+        self._requests: dict[str, RequestApproval] = {}
+        """The approval requests, the latest for each call id."""
 
     def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Executor]:
-        """Return the rules and the work of the agent; InvalidInput when it names what this driver lacks."""
+        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks."""
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
-        equipment = self._offer.equip(definition)
-        refuse_remote(equipment.tools.values())
+        toolset = self._toolset.equip(definition)
+        refuse_remote(toolset.tools.values())
         loop = AgentLoop(
-            equipment.definition,
-            tools={name: tool.traits for name, tool in equipment.tools.items()},
-            hooks=tuple(hook.traits for hook in equipment.hooks.values()),
+            toolset.definition,
+            tools={name: tool.traits for name, tool in toolset.tools.items()},
+            hooks=tuple(hook.traits for hook in toolset.hooks.values()),
             subagents=known_subagents(definition, self._agents),
             depth_left=depth_left,
             step_by_step=True,
         )
-        asking = ModelCalls(equipment, loop.subagents, self._model)
-        return loop, Executor(loop, equipment, asking, self._approver, self._run_child, self._clock, self._results)
+        model_calls = ModelCalls(toolset, loop.subagents, self._model)
+        return loop, Executor(loop, toolset, model_calls, self._approver, self._run_child, self._clock, self._results)
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
 
     @overload
-    def on(self, kinds: Kind | tuple[Kind, ...], listener: Heard) -> LocalDriver: ...
+    def on(self, kinds: Kind | tuple[Kind, ...], listener: ListenerFunction) -> LocalDriver: ...
 
-    def on(self, kinds: Kind | tuple[Kind, ...], listener: Heard) -> LocalDriver:
+    def on(self, kinds: Kind | tuple[Kind, ...], listener: ListenerFunction) -> LocalDriver:
         """Call `listener` with every event of these kinds, also with those of subagents; return the driver.
 
         Args:
@@ -200,8 +200,8 @@ class LocalDriver(Generic[AnswerT]):
             listener: a function of one event, or a coroutine function: then it is awaited aside, one event after
                 another, and the execution's end waits for it at most LISTENER_SECONDS_MAX.
 
-        What a listener raises harms nobody and is logged once as a warning. Listeners that are added while an
-        execution runs without any hear of the next one. Raises InvalidInput for what is no kind of event.
+        A listener's exceptions are caught and logged once as a warning. Listeners that are added while an execution
+        runs without any take effect with the next one. Raises InvalidInput for an unknown kind of event.
         """
         self._listeners.add(kinds, listener)
         return self
@@ -211,8 +211,8 @@ class LocalDriver(Generic[AnswerT]):
         self._listeners.add(Observed, listener)
         return self
 
-    def off(self, listener: Heard) -> LocalDriver:
-        """Call `listener` no more, whatever it listens to; return the driver. InvalidInput for one that does not."""
+    def off(self, listener: ListenerFunction) -> LocalDriver:
+        """Remove `listener` from all events; return the driver. InvalidInput for one that was not added."""
         self._listeners.remove(listener)
         return self
 
@@ -225,35 +225,35 @@ class LocalDriver(Generic[AnswerT]):
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> RunResult[AnswerT]:
         """Return the end of the run, `output` and all. Raises ExecutionFailed; arguments as for `execute`."""
-        ended = await self.execute(question, state=state, budget=budget, metadata=metadata)
-        if ended.status is ExecutionStatus.FAILED:
-            why = ended.stop_signal.message if ended.stop_signal else "for no known reason"
-            raise ExecutionFailed(f"run {ended.running.execution_id} failed: {why}", ended.to_dict())
-        return RunResult(ended, self._answers)
+        final = await self.execute(question, state=state, budget=budget, metadata=metadata)
+        if final.status is ExecutionStatus.FAILED:
+            why = final.stop_signal.message if final.stop_signal else "for no known reason"
+            raise ExecutionFailed(f"run {final.running.execution_id} failed: {why}", final.to_dict())
+        return RunResult(final, self._answers)
 
     async def execute(
         self,
-        asked: str | AgentState,
+        question: str | AgentState,
         *,
         state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> AgentState:
-        """Return the state after the agent has dealt with what is `asked`, whatever its status.
+        """Return the state after the agent has dealt with `question`, whatever its status.
 
         Args:
-            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in
+            question: what the person asks, or a state whose conversation continues. A state that is in
                 progress goes on with the same execution: nothing that has ended is done again.
             state: the agent so far, for a question; a new one by default.
-            budget: limits that take the place of the definition's, one by one.
+            budget: limits that override the definition's, one by one.
             metadata: what the run is about, for tools, hooks, compilers and its subagents; added to the agent's own,
                 at most RUN_METADATA_BYTES_MAX. The model does not see them.
         """
-        return [each async for each in self.iterate(asked, state=state, budget=budget, metadata=metadata)][-1]
+        return [each async for each in self.iterate(question, state=state, budget=budget, metadata=metadata)][-1]
 
     async def iterate(
         self,
-        asked: str | AgentState,
+        question: str | AgentState,
         *,
         state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
@@ -261,8 +261,8 @@ class LocalDriver(Generic[AnswerT]):
     ) -> AsyncGenerator[AgentState, None]:
         """Yield the state after every completed step, and the finished state last. Arguments as for `execute`.
 
-        The next step begins, and its model call goes out, only when the next item is asked for; what stopped the
-        execution, was said to it or changed it meanwhile is taken in first. The time that passes counts.
+        The next step begins, and its model call goes out, only when the next item is requested; stops, messages and
+        changes that came meanwhile apply first. The time that passes counts.
         """
         if self._busy:
             raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
@@ -270,25 +270,25 @@ class LocalDriver(Generic[AnswerT]):
         self._busy = True
         at = self._clock()
         loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
-        state = self._beginning(asked, state, at)
+        state = self._beginning(question, state, at)
         event: Event = ExecutionStarted(
             execution_id=self._new_id(),
-            messages=() if isinstance(asked, AgentState) else (user_message(asked),),
+            messages=() if isinstance(question, AgentState) else (user_message(question),),
             budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
             metadata=self._metadata,
         )
-        self._inbox, self._change, self._asked = Inbox(), None, {}
+        self._inbox, self._change, self._requests = Inbox(), None, {}
         self._calls = CallTasks(self._inbox, self._clock)
         try:
             while True:
                 steps_before = state.step_count
                 state, commands = loop.step(state, event)
                 if self._change is not None and not rests(state.running) and self._may_change(state):
-                    told = (each for each in commands if isinstance(each, Emit))
+                    emitted = (each for each in commands if isinstance(each, Emit))
                     loop, event = self._changed(self._change, loop)
                     state, commands = loop.step(state, event)
-                    commands = (*told, *commands)
+                    commands = (*emitted, *commands)
                 self._execution_id, self._agent_id = state.running.execution_id, state.agent_id
                 for command in commands:
                     self._perform(command, state)
@@ -321,28 +321,28 @@ class LocalDriver(Generic[AnswerT]):
         """
         at = self._clock()
         try:
-            asked = StopRequest(reason=reason, mode=mode, source="local", context=context or {})
+            request = StopRequest(reason=reason, mode=mode, source="local", context=context or {})
         except ValidationError as error:
             raise InvalidInput(f"the stop cannot be asked for: {problem_text(error.errors()[0])}") from None
-        signal = StopSignal.requested(asked.reason, asked.source, at, asked.context)
+        signal = StopSignal.requested(request.reason, request.source, at, request.context)
         self._inbox.put(StopRequested(signal=signal, mode=mode, at=at))
 
     def say(self, message: str | Message) -> None:
-        """Say something to the execution under way: the model sees it with its next call, and answers it.
+        """Send the execution under way a message: the model sees it with its next call, and answers it.
 
-        Raises InvalidInput for a message that speaks for the model or a tool.
+        Raises InvalidInput for a message with the role of the model or a tool.
         """
-        said = user_message(message) if isinstance(message, str) else message
-        if said.role not in ROLES:
-            raise InvalidInput(f"a message of the role {said.role!r} is not taken: {ROLES_TOLD}")
-        self._inbox.put(MessageArrived(message=said, at=self._clock()))
+        message = user_message(message) if isinstance(message, str) else message
+        if message.role not in ROLES:
+            raise InvalidInput(f"a message of the role {message.role!r} is not taken: {ROLES_RULE}")
+        self._inbox.put(MessageArrived(message=message, at=self._clock()))
 
     def change(self, definition: AgentDefinition, *, budget: ExecutionBudget | None = None) -> None:
-        """Make the agent another one from the next step of the execution under way on; without one nothing happens.
+        """Change the agent's definition from the next step on; without an execution nothing happens.
 
-        Of several changes before that step the last one counts. `budget` takes the place of the execution's; its limits
-        count from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the
-        agent stays as it is then.
+        Of several changes before that step the last one counts. `budget` replaces the execution's; its limits count
+        from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the agent
+        stays as it is then.
         """
         self._change = _Change(*self._equipped(definition, self._loop.depth_left), budget)
 
@@ -350,8 +350,8 @@ class LocalDriver(Generic[AnswerT]):
         return self._calls.idle and may_change(state, self._inbox.waiting)
 
     def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
-        """Become the agent of `change`; return its rules and what they are to be told."""
-        self._loop, self._work, self._change = change.loop, change.work, None
+        """Apply `change`; return the new loop and the event for it."""
+        self._loop, self._executor, self._change = change.loop, change.executor, None
         definition = change.loop.definition
         priced = replace(definition, llm=self._prices.priced(definition.llm))
         loop = dataclasses.replace(change.loop, observed=before.observed)
@@ -360,7 +360,7 @@ class LocalDriver(Generic[AnswerT]):
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
 
-        A verdict with the digest of another call changes nothing either; a warning of the state says so then.
+        A verdict with the digest of another call changes nothing either, except for a warning.
         `execution_id` names a subagent's execution, as its ApprovalRequested event does; our own by default. Raises
         InvalidArguments for an edit that breaks the tool's schema; the call is still waiting.
         """
@@ -369,38 +369,38 @@ class LocalDriver(Generic[AnswerT]):
             deciding._decide(call_id, verdict)  # noqa: SLF001  # our own class
 
     def _decide(self, call_id: str, verdict: Verdict) -> None:
-        asked = self._asked.get(call_id)
-        if asked is not None and (problem := self._work.edit_problem(asked, verdict)) is not None:
-            raise InvalidArguments(f"{problem}; the call {call_id} ({asked.call.name}) is still waiting")
+        request = self._requests.get(call_id)
+        if request is not None and (problem := self._executor.edit_problem(request, verdict)) is not None:
+            raise InvalidArguments(f"{problem}; the call {call_id} ({request.call.name}) is still waiting")
         self._inbox.put(ApprovalDecided(call_id=call_id, verdict=verdict, at=self._clock()))
 
     def _driver_of(self, execution_id: str) -> LocalDriver | None:
         if self._execution_id == execution_id:
             return self
-        found = (child._driver_of(execution_id) for child in self._children)  # noqa: SLF001  # our own class
-        return next(filter(None, found), None)
+        drivers = (child._driver_of(execution_id) for child in self._children)  # noqa: SLF001  # our own class
+        return next(filter(None, drivers), None)
 
     async def _whose(self, execution_id: str) -> str:
-        """Return which agent's execution that is, ours or a subagent's."""
+        """Return the agent of that execution, ours or a subagent's."""
         driver = self._driver_of(execution_id)
         return self._agent_id if driver is None else driver._agent_id  # noqa: SLF001  # our own class
 
     async def _recorded(self, state: AgentState) -> AgentState:
-        """Have the execution that has ended leave its record; where that fails, the state says so."""
+        """Write the record of the ended execution; if that fails, the state has a warning."""
         if self._records is None:
             return state
         try:
             async with asyncio.timeout(RECORD_SECONDS_MAX):
-                await self._records.write_execution(state, agent=self._loop.definition.name, task=asked_of(state))
+                await self._records.write_execution(state, agent=self._loop.definition.name, task=question_of(state))
         except Exception as error:  # noqa: BLE001  # anyone's store
             record = error_record(error, "records")
             return without_record(state, f"{record.type}: {record.message}")
         return state
 
-    def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
+    def _beginning(self, question: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
         definition = self._loop.definition
-        if isinstance(asked, AgentState):
-            state = asked
+        if isinstance(question, AgentState):
+            state = question
         elif state is None:
             state = AgentState.empty()
         agent_id = self._new_id() if state.agent_id == UNBORN_ID else state.agent_id
@@ -414,37 +414,37 @@ class LocalDriver(Generic[AnswerT]):
             case StartTimer():
                 self._calls.set_timer(command)
             case CallModel():
-                self._calls.begin(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
+                self._calls.begin(self._executor.call_model(command, state), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
-                self._calls.begin(self._work.summarise(command, state), lambda at: ModelCancelled(None, at))
+                self._calls.begin(self._executor.summarise(command, state), lambda at: ModelCancelled(None, at))
             case CallTool():
-                self._calls.begin(self._work.call_tool(command, state))
+                self._calls.begin(self._executor.call_tool(command, state))
             case SpawnSubagent():
-                self._calls.begin(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
+                self._calls.begin(self._executor.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
-                self._calls.begin(self._work.run_hooks(command))
+                self._calls.begin(self._executor.run_hooks(command))
             case RequestApproval():
-                self._asked[command.call.id] = command
-                self._calls.begin_decision(self._work.ask_approval(command))
+                self._requests[command.call.id] = command
+                self._calls.begin_decision(self._executor.ask_approval(command))
             case CancelInFlight():
                 self._calls.cancel()
             case Emit():
-                self._listeners.tell(command.event)
+                self._listeners.notify(command.event)
             case Finish():
                 pass
             case _:
                 assert_never(command)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
-        """Run a subagent with a driver of its own; cancelling this stops its whole tree, and gives its end."""
+        """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
         child = LocalDriver(
             self._loop.subagents[command.agent],
             model=self._model,
-            tools=self._offer.tools,
-            hooks=self._offer.hooks,
+            tools=self._toolset.tools,
+            hooks=self._toolset.hooks,
             agents=self._agents,
-            capabilities=self._offer.capabilities,
-            compilers=self._offer.compilers,
+            capabilities=self._toolset.capabilities,
+            compilers=self._toolset.compilers,
             approver=self._approver,
             results=self._results,
             records=self._records,
@@ -455,7 +455,7 @@ class LocalDriver(Generic[AnswerT]):
             new_id=self._new_id,
         )
         if self._listeners:
-            child.wiretap(self._listeners.tell)
+            child.wiretap(self._listeners.notify)
         self._children.append(child)
         running = asyncio.create_task(child.execute(command.task, budget=command.budget, metadata=self._metadata))
         try:

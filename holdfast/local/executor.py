@@ -1,4 +1,4 @@
-"""What the in-process driver does for each command, and the event that comes of it. Holds no state of an execution."""
+"""Carries out each command in-process and returns its event. Holds no state of an execution."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.tool_runner import Results, run_tool
 from holdfast.runtime.user_code import was_cancelled
 
-APPROVER_ASKED_MAX: Final = 3
-"""How often an approver is asked about one call whose edits do not fit its tool; a program would edit so for ever."""
+APPROVER_TRIES_MAX: Final = 3
+"""How often an approver is asked about a call whose edits do not fit its tool; a program might never get it right."""
 
 LOGGER: Final = logging.getLogger(__name__)
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
-"""Asked about each call that waits for approval; one that raises has denied it."""
+"""Decides about each call that waits for approval; an exception denies the call."""
 
 RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 """Runs a subagent to its end."""
@@ -62,48 +62,48 @@ RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
+    """The side effects of one agent. Every method carries out one command and can be cancelled."""
 
     rules: Rules
-    equipment: AgentToolset
-    asking: ModelCalls
+    toolset: AgentToolset
+    model_calls: ModelCalls
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
     results: Results | None = None
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
-        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        """Call the model; when cancelled, report its partial answer."""
         progress = Progress()
-        asked = asyncio.create_task(_said(self.asking.answer(state, command, progress)))
+        task = asyncio.create_task(_answer_or_error(self.model_calls.answer(state, command, progress)))
         try:
-            said = await asyncio.shield(asked)
+            answer = await asyncio.shield(task)
         except asyncio.CancelledError:
-            ended, partial = await _cancelled(asked), progress.partial()
+            ended, partial = await _cancelled(task), progress.partial()
             if not isinstance(ended, InferenceResponse):  # it did not come to its end just then
                 return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
-            said = ended
-        if isinstance(said, ErrorRecord):
-            return ModelFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
-        return ModelAnswered(response=said, at=self.clock(), failed_usage=progress.failed_usage)
+            answer = ended
+        if isinstance(answer, ErrorRecord):
+            return ModelFailed(error=answer, at=self.clock(), failed_usage=progress.failed_usage)
+        return ModelAnswered(response=answer, at=self.clock(), failed_usage=progress.failed_usage)
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
-        """Ask the model for a summary of the buffer."""
+        """Have the model summarise the buffer."""
         progress = Progress()
-        asked = asyncio.create_task(_said(self.asking.summary(state, command, progress)))
+        task = asyncio.create_task(_answer_or_error(self.model_calls.summary(state, command, progress)))
         try:
-            said = await asyncio.shield(asked)
+            answer = await asyncio.shield(task)
         except asyncio.CancelledError:
-            said = await _cancelled(asked) or ErrorRecord(type="Cancelled", message="the run ended", source="model")
-            if isinstance(said, ErrorRecord):
-                progress.fail()  # what had been heard of it
-        if isinstance(said, ErrorRecord):
-            return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
-        return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
+            answer = await _cancelled(task) or ErrorRecord(type="Cancelled", message="the run ended", source="model")
+            if isinstance(answer, ErrorRecord):
+                progress.fail()  # counts what arrived of it
+        if isinstance(answer, ErrorRecord):
+            return SummaryFailed(error=answer, at=self.clock(), failed_usage=progress.failed_usage)
+        return BufferSummarised(answer.text, answer.usage, self.clock(), progress.failed_usage)
 
     async def call_tool(self, command: CallTool, state: AgentState) -> Event:
         """Run a tool."""
-        tool, call = self.equipment.tools[command.call.name], command.call
+        tool, call = self.toolset.tools[command.call.name], command.call
         execution_id = state.running.execution_id
         key = named_id(execution_id, call_name(command.step_number, command.index))
         context = ToolContext(execution_id, key, attempt=1, metadata=state.metadata)
@@ -120,19 +120,19 @@ class Executor:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
-        runs = await run_hooks(self.equipment.hooks, command.hooks, shown, command.changes_bytes_max)
+        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: hooks cannot change the state
+        runs = await run_hooks(self.toolset.hooks, command.hooks, shown, command.changes_bytes_max)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
     async def ask_approval(self, command: RequestApproval) -> Event:
-        """Ask the approver; without one, wait until somebody decides elsewhere or the time for it is over."""
+        """Ask the approver; without one, wait for a decision from elsewhere, or until the request expires."""
         expires_at = command.expires_at
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
                 verdict = await self._verdict(command)
-        except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
+        except Exception as error:  # noqa: BLE001  # a call without a decision does not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
             record = error_record(error, "approver")
@@ -146,23 +146,23 @@ class Executor:
         Raises InvalidArguments when it does so too often, and whatever the approver raises.
         """
         problem, call = None, command.call
-        for _ in range(APPROVER_ASKED_MAX):
+        for _ in range(APPROVER_TRIES_MAX):
             verdict = _checked(await (self.approver or _nobody)(call), call)
             if (problem := self.edit_problem(command, verdict)) is None:
                 return verdict
             LOGGER.warning("the approver's edit of %s does not fit and is asked for again: %s", call.name, problem)
-        raise InvalidArguments(f"{APPROVER_ASKED_MAX} edits did not fit; the last one: {problem}")
+        raise InvalidArguments(f"{APPROVER_TRIES_MAX} edits did not fit; the last one: {problem}")
 
-    def edit_problem(self, asked: RequestApproval, verdict: Verdict) -> str | None:
+    def edit_problem(self, request: RequestApproval, verdict: Verdict) -> str | None:
         """Return what is wrong with the arguments of an edit, if anything: by the core's rules, and by the tool's."""
         if verdict.arguments is None:
             return None
-        problem = problem_with_edit(self.rules, asked.call, verdict, asked.calls_asked)
-        tool = self.equipment.tools.get(asked.call.name)
+        problem = problem_with_edit(self.rules, request.call, verdict, request.call_count)
+        tool = self.toolset.tools.get(request.call.name)
         return problem if problem is not None or tool is None else argument_problem(tool, verdict.arguments)
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
-        """Run a subagent; when that is cancelled, tell what it had used."""
+        """Run a subagent; when cancelled, report what it used."""
         started_at = self.clock()
         try:
             child = await self.run_child(command, state)
@@ -183,17 +183,17 @@ class Executor:
         )
 
 
-async def _cancelled(asked: asyncio.Task[InferenceResponse | ErrorRecord]) -> InferenceResponse | ErrorRecord | None:
-    """Cancel a model call; return what it came to where it ended by itself just then."""
-    asked.cancel()
-    await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
-    return asked.result() if asked.done() and not asked.cancelled() else None
+async def _cancelled(task: asyncio.Task[InferenceResponse | ErrorRecord]) -> InferenceResponse | ErrorRecord | None:
+    """Cancel a model call; return its result if it ended by itself just then."""
+    task.cancel()
+    await asyncio.wait([task], timeout=MODEL_GRACE_SECONDS)
+    return task.result() if task.done() and not task.cancelled() else None
 
 
-async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
-    """Return the model's answer; whatever its client raises instead becomes data."""
+async def _answer_or_error(call: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
+    """Return the model's answer, or the error that its client raised, as data."""
     try:
-        return await answer
+        return await call
     except BaseException as error:
         if was_cancelled(error):
             raise
@@ -203,7 +203,7 @@ async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | Err
 def _checked(verdict: object, call: ToolCall) -> Verdict:
     if not isinstance(verdict, Verdict):
         raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
-    if verdict.digest not in (None, call.digest):  # it would decide nothing, and the approver is asked only once
+    if verdict.digest not in (None, call.digest):  # it would decide nothing, and the approver is not asked again
         raise ValueError("the approver's decision is about a call of another digest; return digest=call.digest")
     return verdict
 
@@ -220,7 +220,7 @@ class _TookTooLong(Exception):
 async def _attempted(
     tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
 ) -> ToolReply:
-    """Run the tool; begin it again as often as its traits allow, when it takes too long or says so of its error."""
+    """Run the tool; retry as often as its traits allow, after a timeout or an error that it retries on."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
     last = context.attempt >= tool.traits.attempts_max
     try:

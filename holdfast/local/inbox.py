@@ -1,4 +1,4 @@
-"""Where what happens to one execution waits for the loop, messages first. One for each execution."""
+"""`Inbox`: the queue of events for the loop of one execution, messages first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.loop.events import Event, MessageArrived
 
 
 class Inbox:
-    """Events in the order they came, but for messages: none of those may be left over when something else ends us."""
+    """Events in the order they came, but messages first: none may be left over when another event ends the run."""
 
     def __init__(self) -> None:
         self._messages: deque[Event] = deque()
@@ -17,13 +17,13 @@ class Inbox:
         self._filled = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        """Take an event in."""
+        """Add an event."""
         (self._messages if isinstance(event, MessageArrived) else self._others).append(event)
         self._filled.set()
 
     @property
     def waiting(self) -> tuple[Event, ...]:
-        """What is there."""
+        """The events in the queue."""
         return (*self._messages, *self._others)
 
     async def get(self) -> Event:

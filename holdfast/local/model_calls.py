@@ -1,4 +1,4 @@
-"""Asking the model in-process: the request from the state, the same retries as on Temporal. Decides nothing else."""
+"""Model calls in-process: builds the request from the state, and retries as on Temporal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.model import Model, ModelRequest
-from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up, next_wait_seconds
+from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import spawn_schema
 from holdfast.core.agent.tools import ToolSchema
@@ -29,51 +29,51 @@ from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import Progress
 
 LOGGER: Final = logging.getLogger("holdfast.model")
-"""Where waiting for an endpoint is told in-process."""
+"""Logs waits for an endpoint in-process."""
 
 
 class ModelCalls:
-    """What one agent's model calls have in common."""
+    """The model calls of one agent."""
 
-    def __init__(self, equipment: AgentToolset, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
-        self._policy = equipment.definition.context
-        self._patience = equipment.definition.model_patience_seconds
-        self._compiler = equipment.compiler
+    def __init__(self, toolset: AgentToolset, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
+        self._policy = toolset.definition.context
+        self._patience = toolset.definition.model_patience_seconds
+        self._compiler = toolset.compiler
         self._model = model
-        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in equipment.tools.values())
+        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in toolset.tools.values())
         if subagents:
             self._tools = (*self._tools, spawn_schema(subagents))
         self._view: ContextView | None = None
 
-    async def answer(self, state: AgentState, asked: OutputLimits, progress: Progress) -> InferenceResponse:
-        """Return the model's answer to the conversation in `state`; `progress` takes note of it as it comes."""
-        wanted = state.context.response_format
+    async def answer(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+        """Return the model's answer to the conversation in `state`; `progress` follows it as it arrives."""
+        response_format = state.context.response_format
         request = ModelRequest(
             llm=state.llm or LLM(),
             system_prompt=state.context.system_prompt,
             messages=self._shown(state),
             tools=self._tools,
-            max_output_tokens=asked.max_output_tokens,
-            response_format=wanted,
-            listener=progress.hear,
-            input_max=None if self._compiler else asked.input_max,
+            max_output_tokens=limits.max_output_tokens,
+            response_format=response_format,
+            listener=progress.add,
+            input_max=None if self._compiler else limits.input_max,
         )
-        response = await _answered(self._model, request, asked, progress, self._patience)
-        response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
-        return checked(response, wanted)
+        response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
+        response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
+        return checked(response, response_format)
 
-    async def summary(self, state: AgentState, asked: OutputLimits, progress: Progress) -> InferenceResponse:
-        """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""
+    async def summary(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+        """Return the model's summary of the buffer: as text, whatever the agent's response format."""
         request = ModelRequest(
             llm=state.llm or LLM(),
-            system_prompt="",  # the request brings its own
+            system_prompt="",  # the request has its own
             messages=summary_request(state.store),
             tools=(),
-            max_output_tokens=asked.max_output_tokens,
-            listener=progress.hear,
-            input_max=asked.input_max,
+            max_output_tokens=limits.max_output_tokens,
+            listener=progress.add,
+            input_max=limits.input_max,
         )
-        return await _answered(self._model, request, asked, progress, self._patience)
+        return await _answer_with_retries(self._model, request, limits, progress, self._patience)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -91,21 +91,21 @@ class ModelCalls:
         )
 
 
-async def _answered(
-    model: Model, request: ModelRequest, asked: OutputLimits, progress: Progress, patience: float
+async def _answer_with_retries(
+    model: Model, request: ModelRequest, limits: OutputLimits, progress: Progress, patience: float
 ) -> InferenceResponse:
-    """Ask the model, and again where that can help, for as long and after the same waits as on Temporal."""
-    begun, attempt = time.monotonic(), 0
+    """Call the model with the same retries, waits and patience as on Temporal."""
+    started_at, attempt = time.monotonic(), 0
     while True:
         attempt += 1
-        request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, progress.failed_usage))
+        request = dataclasses.replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
         try:
             return await model(request)
         except ModelFailure as failure:
             progress.fail(failure.usage, free=failure.free)
             progress.begin_again()
-            wait = _wait_after(failure, attempt, time.monotonic() - begun, patience)
+            wait = _wait_after(failure, attempt, time.monotonic() - started_at, patience)
         except Exception:
             progress.fail()
             raise
@@ -113,13 +113,13 @@ async def _answered(
 
 
 def _wait_after(failure: ModelFailure, attempt: int, waited: float, patience: float) -> float:
-    """Return how long to wait before the next attempt; raises the failure, or one that says that patience is over."""
+    """Return the wait before the next attempt; raises the failure if it is final or patience is over."""
     if not failure.again:
         raise failure
-    named = None if failure.after is None else failure.after.total_seconds()
-    wait = next_wait_seconds(attempt, named, waited, patience)
+    named_seconds = None if failure.after is None else failure.after.total_seconds()
+    wait = next_wait_seconds(attempt, named_seconds, waited, patience)
     if wait is None:
-        text = given_up(failure.message, attempt, patience)
+        text = give_up_text(failure.message, attempt, patience)
         raise ModelFailure(text, kind=failure.kind, usage=failure.usage) from failure
     LOGGER.info(wait_line(failure.message, attempt, wait))
     return wait

@@ -1,4 +1,4 @@
-"""How the APIs of models are spoken, one package for each, all behind the protocol `Model`."""
+"""Clients for model APIs, one package each, all behind the protocol `Model`."""
 
 from __future__ import annotations
 

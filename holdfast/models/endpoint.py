@@ -1,4 +1,4 @@
-"""Where the model is and how to get in. Talks to nobody."""
+"""`ProviderSettings`: the address and key of a model endpoint. Opens no connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.models.model_apis import OPENAI, ModelApi
 
 
 class ModelServer(NamedTuple):
-    """Where a model answers, and the name of the API that it speaks: whose it is, the address says."""
+    """The host of a model endpoint, and the name of its API; the address tells the provider."""
 
     api: str
     address: str | None
@@ -24,7 +24,7 @@ class ModelServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """Where the model is and how to get in: the worker's own environment, never part of a run's data."""
+    """The address and key of a model endpoint: from the worker's environment, never part of a run's data."""
 
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -66,19 +66,19 @@ class ProviderSettings:
 
     @property
     def server(self) -> ModelServer:
-        """The host that is asked; no port where the address names none."""
+        """The endpoint's host; no port where the address names none."""
         parts = urlsplit(self.base_url or self.api.base_url)
         return ModelServer(self.api.name, parts.hostname, parts.port)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in any text of ours: the key, and what the address holds besides the place."""
+        """Texts that must never appear in our output: the key, and the address's password, query and fragment."""
         parts = urlsplit(self.base_url or "")
         return tuple(word for word in (self.api_key, parts.password, parts.query, parts.fragment) if word)
 
 
 def provider_of(model: Model) -> ProviderSettings | None:
-    """Return the settings of a model that has some; none for a script, or for a model of somebody's own."""
+    """Return a model's settings; none for a script or a custom model without settings."""
     settings = getattr(model, "settings", None)
     return settings if isinstance(settings, ProviderSettings) else None
 

@@ -1,4 +1,4 @@
-"""The APIs of models that are spoken here: what the rest of Holdfast has to know of each. Imports no client of them."""
+"""The supported model APIs, and what the rest of Holdfast needs to know about each. Imports none of their clients."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ModelApi:
-    """An API of models, and where it is when nobody says another place."""
+    """A model API and its default address."""
 
     name: str
-    """What `--model` and HOLDFAST_MODEL_API call it, and so do traces (`gen_ai.provider.name`) and the price table."""
+    """Its name in `--model` and HOLDFAST_MODEL_API, in traces (`gen_ai.provider.name`) and in the price table."""
     title: str
-    """What a sentence calls it: `the OpenAI API`."""
+    """Its name in a sentence: `the OpenAI API`."""
     base_url: str
     variables: str
-    """How the environment's variables for it begin; what begins so is kept from the guardian's process."""
+    """The prefix of its environment variables; the guardian's process does not get them."""
     package: str
-    """Its client, as it is imported."""
+    """The import name of its client."""
     extra: str
-    """What installs that: `pip install 'holdfast[EXTRA]'`."""
+    """The extra that installs it: `pip install 'holdfast[EXTRA]'`."""
     model: str
-    """Its `Model`, by its name in `holdfast.models`; made with ProviderSettings."""
+    """The name of its `Model` in `holdfast.models`, made with ProviderSettings."""
     headers: Callable[[str], Mapping[str, str]]
-    """The HTTP headers that carry a key, for the question which models there are (`GET BASE_URL/models`)."""
+    """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
 
     @property
     def base_url_variable(self) -> str:
-        """The variable that names another place."""
+        """The variable for another address."""
         return f"{self.variables}_BASE_URL"
 
     @property
     def key_variable(self) -> str:
-        """The variable that has the key."""
+        """The variable for the key."""
         return f"{self.variables}_API_KEY"
 
     @property
     def key_file_variable(self) -> str:
-        """The variable that names a file with the key."""
+        """The variable for a file with the key."""
         return f"{self.variables}_API_KEY_FILE"
 
 
@@ -54,7 +54,7 @@ OPENAI: Final = ModelApi(
     model="OpenAIChat",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
 )
-"""Chat Completions, as OpenAI and many others serve it; what counts when no API is named."""
+"""Chat Completions, as OpenAI and many others serve it; the default API."""
 
 APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI,)})
-"""Every API that is spoken here; another one is a package beside `openai_chat` and a row here."""
+"""All supported APIs; a further one is a package beside `openai_chat` and an entry here."""

@@ -1,4 +1,4 @@
-"""Models as they are written down in `--model` and HOLDFAST_MODEL_API: an API's name, or `python:MODULE:NAME`."""
+"""The model that `--model` or HOLDFAST_MODEL_API selects: an API's name, or `python:MODULE:NAME`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast.runtime.imports import imported_object, module_and_name
 MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
 PYTHON: Final = "python"
 TEXT_CHARS_MAX: Final = 200
-"""How much of what was written an error repeats."""
+"""How much of the selection an error repeats."""
 
 
 def model_from(text: str | None = None, environment: Mapping[str, str] = os.environ) -> Model:
     """Return the model that `text` names, else the one of HOLDFAST_MODEL_API, else OpenAI's Chat Completions API.
 
-    Nothing is sent yet. Raises InvalidInput for what names no model; MissingPart.
+    Nothing is sent yet. Raises InvalidInput for an unknown model; MissingPart.
     """
     chosen = chosen_api(text, environment)
     if isinstance(chosen, ModelApi):
@@ -35,9 +35,9 @@ def model_from(text: str | None = None, environment: Mapping[str, str] = os.envi
 
 
 def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.environ) -> ModelApi | str:
-    """Return the API that `model_from` would ask, or the MODULE:NAME of a model of somebody's own; imports neither.
+    """Return the API that `model_from` would use, or the MODULE:NAME of a custom model; imports neither.
 
-    Raises InvalidInput for what names neither.
+    Raises InvalidInput for anything else.
     """
     chosen = text or environment.get(MODEL_VARIABLE) or OPENAI.name
     kind, _, place = chosen.partition(":")
@@ -51,7 +51,7 @@ def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.envi
 
 
 class EnvironmentModel(Model):
-    """The model that the environment names; made with the first call, and anew with the first one after `close`."""
+    """The model that the environment names, created at the first call, and again at the first one after `close`."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
@@ -75,13 +75,13 @@ def _model_of(api: ModelApi, environment: Mapping[str, str]) -> Model:
 
 
 def _python_model(place: str) -> Model:
-    found: Any = imported_object(place, "model")
-    if iscoroutinefunction(found):
-        return FunctionModel(found)
-    model: Any = found() if isinstance(found, type) else found
+    value: Any = imported_object(place, "model")
+    if iscoroutinefunction(value):
+        return FunctionModel(value)
+    model: Any = value() if isinstance(value, type) else value
     if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
         remedy = "write an async function, or inherit from holdfast.models.Model"
         raise InvalidInput(
-            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is no model: it lacks __call__, missing or close; {remedy}"
+            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is not a model: it lacks __call__, missing or close; {remedy}"
         )
     return cast("Model", model)

@@ -1,4 +1,4 @@
-"""Whether a model's final answer is what its agent promises; one check for every driver. Asks nobody again."""
+"""Checks a final answer against the response format, for every driver. Does not re-ask."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ CUT_SHORT: Final = "length"
 """The finish reason of an answer that met the output limit."""
 
 
-def checked(response: InferenceResponse, wanted: ResponseFormat) -> InferenceResponse:
-    """Return `response` with its `format_problem` set as it stands; an answer that asks for tools has none."""
-    problem = None if response.tool_calls else format_problem(response.text, wanted)
+def checked(response: InferenceResponse, response_format: ResponseFormat) -> InferenceResponse:
+    """Return `response` with its `format_problem` set; an answer with tool calls has none."""
+    problem = None if response.tool_calls else format_problem(response.text, response_format)
     if problem is not None and response.finish_reason == CUT_SHORT:
         problem = _line(f"the answer was cut at the output limit, answer more briefly; {problem}")
     return replace(response, format_problem=problem)
 
 
-def format_problem(text: str, wanted: ResponseFormat) -> str | None:
-    """Return why `text` is not what `wanted` says, none when it is. Never raises.
+def format_problem(text: str, response_format: ResponseFormat) -> str | None:
+    """Return why `text` does not fit `response_format`, none when it does. Never raises.
 
     The problem is one line of at most FORMAT_PROBLEM_CHARS_MAX characters that a model can act on. The work is bounded
     by the answer's size (RESPONSE_BYTES_MAX) and the limits of `holdfast.runtime.json_schema`.
     """
-    if isinstance(wanted, TextFormat):
+    if isinstance(response_format, TextFormat):
         return None
     try:
         value = read_json(text)
     except ValueError as error:
         return _line(_unreadable(text, error))
-    if isinstance(wanted, JsonSchemaFormat):
+    if isinstance(response_format, JsonSchemaFormat):
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
-        problems = schema_problems(value, wanted.json_schema)
+        problems = schema_problems(value, response_format.json_schema)
         return _line(f"the answer does not fit the schema: {'; '.join(problems)}") if problems else None
     return None if isinstance(value, dict) else "the answer is JSON but not an object; answer with one JSON object"
 
 
-def schema_problem(wanted: ResponseFormat) -> str | None:
-    """Return why no answer could be checked against `wanted`, none when one can: asked before anything starts."""
-    if not isinstance(wanted, JsonSchemaFormat):
+def schema_problem(response_format: ResponseFormat) -> str | None:
+    """Return why no answer could be checked against `response_format`, if so; called before anything starts."""
+    if not isinstance(response_format, JsonSchemaFormat):
         return None
     from holdfast.runtime.json_schema import broken_schema  # noqa: PLC0415  # as above
 
-    problem = broken_schema(wanted.json_schema)
+    problem = broken_schema(response_format.json_schema)
     return None if problem is None else _line(problem)
 
 

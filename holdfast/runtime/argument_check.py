@@ -1,4 +1,4 @@
-"""Whether arguments fit a tool's schema, asked before a call runs with them. Calls no tool."""
+"""Checks arguments against a tool's schema before a call runs with them. Calls no tool."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.safe_text import clamped
 
 NO_CALL = ToolContext(execution_id="", idempotency_key="", attempt=1)
-"""What a check binds in place of a call: nothing runs."""
+"""The context that a check binds: nothing runs."""
 
 
 def argument_problem(tool: AnyTool, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return which of `arguments` do not fit the tool's schema and why, if any; by the check that the call meets."""
+    """Return which of `arguments` do not fit the tool's schema and why, if any; the call makes the same check."""
     if isinstance(tool, RemoteTool):
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 

@@ -1,4 +1,4 @@
-"""Running the hooks of one place, the same way in-process and inside an activity. Keeps nothing of what they change."""
+"""Runs the hooks of one trigger, in-process and inside an activity alike. Applies none of their changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
@@ -18,22 +18,22 @@ from holdfast.runtime.user_code import Exited, call_foreign
 
 async def run_hooks(
     hooks: Mapping[str, Hook],
-    wanted: Sequence[HookTraits],
+    traits_in_order: Sequence[HookTraits],
     context: HookContext,
     changes_bytes_max: int,
     *,
     apart: bool = False,
 ) -> list[HookRun]:
-    """Run `wanted` one after another, each seeing what those before it changed, up to the first that fails.
+    """Run `traits_in_order` one after another, each seeing earlier changes, up to the first that fails.
 
-    A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, by asking
-    for more than is left of `changes_bytes_max`, or by taking longer than its `timeout_seconds` (a sync one cannot
-    be ended: it is left behind in its thread). A blocked call is not shown to the hooks behind the one that blocked
-    it. `apart` as in `user_code.call_foreign`.
+    A hook fails by raising, by returning something other than `Changes`, by changes not allowed at its trigger, by
+    exceeding what is left of `changes_bytes_max`, or by exceeding its `timeout_seconds` (a sync one cannot be ended: it
+    is left behind in its thread). Hooks after one that blocked the call do not run. `apart` as in
+    `user_code.call_foreign`.
     """
     runs: list[HookRun] = []
     room = changes_bytes_max
-    for traits in wanted:
+    for traits in traits_in_order:
         run = await _run(hooks.get(traits.name), traits, context, room, apart=apart)
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
@@ -44,20 +44,20 @@ async def run_hooks(
     return runs
 
 
-async def _run(found: Hook | None, traits: HookTraits, context: HookContext, room: int, *, apart: bool) -> HookRun:
-    if found is None:
+async def _run(hook: Hook | None, traits: HookTraits, context: HookContext, room: int, *, apart: bool) -> HookRun:
+    if hook is None:
         return _failed(traits, "is not offered by this worker any more")
     limit = asyncio.timeout(traits.timeout_seconds)
     try:
         async with limit:
-            changes = await call_foreign("hook", traits.name, partial(found.function, context), apart=apart)
+            changes = await call_foreign("hook", traits.name, partial(hook.function, context), apart=apart)
     except TimeoutError:
         if limit.expired():
             return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")
         return _failed(traits, "raised TimeoutError")
     except Exited as exited:
         return _raised(traits, exited.error)
-    except Exception as error:  # noqa: BLE001  # whatever a hook raises ends the run with its name
+    except Exception as error:  # noqa: BLE001  # any error of a hook ends the run, with the hook's name
         return _raised(traits, error)
     return _checked(traits, changes, room)
 
@@ -78,7 +78,7 @@ def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:
     try:
         size = len(canonical(Changes.model_validate(changes.model_dump())))
     except ValidationError as error:
-        return _failed(traits, f"returned changes that cannot be kept: {told(error)}")
+        return _failed(traits, f"returned changes that cannot be kept: {problems_text(error)}")
     except (ValueError, TypeError) as error:  # what JSON or UTF-8 cannot carry
         return _failed(traits, f"returned changes that cannot be kept: {error_record(error, traits.name).message}")
     if size > room:

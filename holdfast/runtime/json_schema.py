@@ -1,4 +1,4 @@
-"""Checking a value against a JSON Schema, bounded and without the network. Knows no answers; slow to import (0.1 s)."""
+"""Checks values against a JSON Schema, bounded and without the network. Slow to import (0.1 s)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.core.base.bounds import FORMAT_PLACE_CHARS_MAX, FORMAT_PROBLEMS_MA
 from holdfast.core.base.safe_text import clamped
 
 SCHEMA_REFS_MAX: Final = 20_000
-"""How many references of a schema one check follows: nested unions that fail multiply at every level.
+"""The most references that one check follows: nested unions that fail multiply at every level.
 
 That many take 0.4 s (measured), well inside the silence after which a worker is taken for dead.
 """
 
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 UNBOUNDED: Final = ("unevaluatedProperties", "unevaluatedItems")
-"""Keywords that look at every other one at their place again: nested, they take steps by powers of 2.6 (measured)."""
+"""Keywords that evaluate all others at their place again: nested, steps grow by powers of 2.6 (measured)."""
 
 DRAFTS: Final[Mapping[str, type[Validator]]] = {
     str(draft.META_SCHEMA["$schema"]).removesuffix("#"): draft
@@ -39,21 +39,21 @@ class TooMuchWork(Exception):
 
 
 def broken_schema(schema: Mapping[str, Any]) -> str | None:
-    """Return why `schema` cannot be checked against, if so: it breaks its own rules or refers to what is not in it."""
+    """Return why `schema` is unusable, if so: it is invalid, or refers to something outside itself."""
     whole = dict(schema)
     try:
         dialect = _dialect(whole)
         dialect.check_schema(whole)
         _look_up_references(whole, dialect)
-        # a schema that is only a reference to itself ends nowhere, whatever the value
+        # a schema that is only a reference to itself never ends, whatever the value
         _drained(dialect, whole, {})
     except SchemaError as error:
-        return _told(error)
+        return _problem_line(error)
     except Unresolvable as error:
         return f"the reference {error.ref[:FORMAT_PLACE_CHARS_MAX]!r} leads to nothing within the schema"
     except RecursionError:
         return "it refers to itself without end, or is nested too deep"
-    except Exception as error:  # noqa: BLE001  # a schema is anybody's data: whatever breaks the check is its fault
+    except Exception as error:  # noqa: BLE001  # a schema is foreign data: whatever breaks the check is its fault
         return clamped(f"it cannot be used ({type(error).__name__}: {error})", FORMAT_PLACE_CHARS_MAX)
     return None
 
@@ -61,8 +61,8 @@ def broken_schema(schema: Mapping[str, Any]) -> str | None:
 def schema_problems(value: JsonValue, schema: Mapping[str, Any]) -> list[str]:
     """Return the first problems of `value`, each with its JSON path; none when it fits. Never raises.
 
-    What remains unbounded is the schema's own doing: a `pattern` that backtracks without end does so on a value of any
-    size, and holds up the whole process. Definitions are written by whoever runs the worker, not by models.
+    One thing stays unbounded: a `pattern` that backtracks without end does so on a value of any size, and blocks the
+    whole process. Definitions come from the worker's operator, not from models.
     """
     whole = dict(schema)
     try:
@@ -77,21 +77,21 @@ def schema_problems(value: JsonValue, schema: Mapping[str, Any]) -> list[str]:
 
 def _drained(dialect: type[Validator], schema: dict[str, Any], value: JsonValue) -> list[str]:
     checking = _bounded(dialect)(schema, registry=Registry())  # an empty one: by default `$ref`s are fetched
-    return [_told(error) for error in islice(checking.iter_errors(value), FORMAT_PROBLEMS_MAX)]
+    return [_problem_line(error) for error in islice(checking.iter_errors(value), FORMAT_PROBLEMS_MAX)]
 
 
 def _dialect(schema: dict[str, Any]) -> type[Validator]:
-    """Return the checker for the schema's own draft, by default the latest."""
-    named = schema.get("$schema")
-    if named is None:
+    """Return the validator for the schema's own draft, by default the latest."""
+    name = schema.get("$schema")
+    if name is None:
         return Draft202012Validator
-    if not isinstance(named, str) or (plain := named.removesuffix("#")) not in DRAFTS:
-        raise ValueError(f"its $schema {str(named)[:FORMAT_PLACE_CHARS_MAX]!r} is none that is known; leave it out")
+    if not isinstance(name, str) or (plain := name.removesuffix("#")) not in DRAFTS:
+        raise ValueError(f"its $schema {str(name)[:FORMAT_PLACE_CHARS_MAX]!r} is none that is known; leave it out")
     return DRAFTS[plain]
 
 
 def _look_up_references(schema: dict[str, Any], dialect: type[Validator]) -> None:
-    """Raise Unresolvable for a reference that leads out of the schema or to nothing; the check itself fetches none."""
+    """Raise Unresolvable for a reference out of the schema or to nothing; nothing is fetched."""
     whole: Resource[Any] = Resource.from_contents({"$schema": dialect.META_SCHEMA["$schema"], **schema})
     waiting = [(whole, Registry[Any]().resolver_with_root(whole))]
     while waiting:
@@ -106,18 +106,18 @@ def _look_up_references(schema: dict[str, Any], dialect: type[Validator]) -> Non
 
 
 def _bounded(dialect: type[Validator]) -> type[Validator]:
-    """Return `dialect` with its two ways to more than linear work closed.
+    """Return `dialect` without its two sources of more than linear work.
 
-    Every recursion goes through a reference, and a union that fails tries all its members at every level. Finding
-    repeated items takes the package a comparison of each with each: 2,000 objects took 2.6 s.
+    Every recursion goes through a reference, and a union that fails tries all its members at every level. The package
+    finds repeated items by comparing all pairs: 2,000 objects took 2.6 s.
     """
-    left = SCHEMA_REFS_MAX
+    steps_left = SCHEMA_REFS_MAX
 
     def counted(follow: Any) -> Any:  # noqa: ANN401  # the package's keyword functions are untyped
         def following(*arguments: Any) -> Iterator[ValidationError]:  # noqa: ANN401  # the same
-            nonlocal left
-            left -= 1
-            if left < 0:
+            nonlocal steps_left
+            steps_left -= 1
+            if steps_left < 0:
                 raise TooMuchWork
             yield from follow(*arguments)
 
@@ -129,12 +129,12 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
     rules: dict[str, Any] = {key: refused for key in UNBOUNDED if key in dialect.VALIDATORS}
     rules |= {key: counted(rule) for key, rule in dialect.VALIDATORS.items() if key in REFERENCES}
     extended = cast("Any", extend)
-    made: type[Validator] = extended(dialect, {**rules, "uniqueItems": _unique_items})
-    return made
+    validator: type[Validator] = extended(dialect, {**rules, "uniqueItems": _unique_items})
+    return validator
 
 
-def _unique_items(checking: Any, wanted: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401  # as above
-    if wanted is True and checking.is_type(items, "array"):
+def _unique_items(checking: Any, unique: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401  # as above
+    if unique is True and checking.is_type(items, "array"):
         spelled = {json.dumps(_normal(item), sort_keys=True) for item in items}
         if len(spelled) < len(items):
             yield ValidationError("has items that repeat; each may be there once")
@@ -149,12 +149,12 @@ def _normal(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _told(error: ValidationError | SchemaError) -> str:
-    """Return the place and the complaint; one that quotes half the answer is told by the rule it breaks instead."""
-    said = error.message
-    if len(said) > FORMAT_PLACE_CHARS_MAX:
+def _problem_line(error: ValidationError | SchemaError) -> str:
+    """Return the place and the problem; a message that quotes half the answer is replaced by the broken rule."""
+    text = error.message
+    if len(text) > FORMAT_PLACE_CHARS_MAX:
         rule = json.dumps(error.validator_value, ensure_ascii=False, default=str)
-        said = f"breaks the schema's {error.validator}: {rule}"
-        if len(said) > FORMAT_PLACE_CHARS_MAX:
-            said = f"{said[: FORMAT_PLACE_CHARS_MAX - 1]}…"
-    return f"{error.json_path[:FORMAT_PLACE_CHARS_MAX]}: {said}"
+        text = f"breaks the schema's {error.validator}: {rule}"
+        if len(text) > FORMAT_PLACE_CHARS_MAX:
+            text = f"{text[: FORMAT_PLACE_CHARS_MAX - 1]}…"
+    return f"{error.json_path[:FORMAT_PLACE_CHARS_MAX]}: {text}"

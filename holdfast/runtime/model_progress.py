@@ -1,4 +1,4 @@
-"""How far a model call has come: what its listener hears, its heartbeats carry, a cancelled one returns."""
+"""`Progress`: tracks a model call's answer and usage, for heartbeats and for the partial answer after a cancel."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CANCELLED: Final = "cancelled"
 
 
 class Progress:
-    """An attempt's progress; `failed_usage` is what the attempts before it used, reported or bounded from above.
+    """An attempt's progress; `failed_usage` is the usage of earlier attempts, reported or as an upper bound.
 
     On Temporal each attempt has one of its own (`after`); in-process one serves all attempts of a call (`begin_again`).
-    An attempt counts from the moment its request is `begin`-ed, unless the model tells that it was not sent.
+    An attempt counts from `begin` on, unless the model reports that the request was not sent.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Progress:
         failed_usage: Usage = NOTHING_USED,
         attempt: int = 1,
         begun_at: datetime | None = None,
-        unheard: int = 0,
+        unreported: int = 0,
         failures: int = 0,
     ) -> None:
         self.failed_usage = failed_usage
@@ -48,7 +48,7 @@ class Progress:
         self.failures = failures
         """How many attempts failed by themselves; the others before this one were lost with their workers."""
         self._attempt = attempt
-        self._unheard = unheard
+        self._unreported = unreported
         self._reset()
 
     def _reset(self) -> None:
@@ -65,33 +65,33 @@ class Progress:
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any], attempt: int = 1) -> Progress:
-        """Begin where the attempt before this one left off: its last heartbeat says what it had used.
+        """Return the progress after the previous attempt, whose last heartbeat has its usage.
 
-        Every attempt that ends by itself leaves its own. One that left none was lost before its first heartbeat:
-        whether its request had gone out is not known, so it counts as well (`count_unheard`).
+        Every attempt that ends by itself leaves a heartbeat. One without was lost before its first: whether its
+        request was sent is unknown, so it counts as well (`count_unreported`).
         """
         try:
             # details may be those of another version's worker
-            left = CallProgress.model_validate(heartbeat_details[0]) if heartbeat_details else CallProgress(attempt=0)
+            last = CallProgress.model_validate(heartbeat_details[0]) if heartbeat_details else CallProgress(attempt=0)
         except ValidationError:  # not ours
-            left = CallProgress(attempt=0)
-        unheard = max(0, attempt - 1 - left.attempt)
-        return cls(left.failed_usage + left.if_lost, attempt, left.begun_at, unheard, left.failures)
+            last = CallProgress(attempt=0)
+        unreported = max(0, attempt - 1 - last.attempt)
+        return cls(last.failed_usage + last.if_lost, attempt, last.begun_at, unreported, last.failures)
 
     def begin(self, request: ModelRequest) -> None:
-        """Take note that `request` is made now."""
+        """Note that `request` is being sent."""
         self._request = request
 
-    def count_unheard(self, request: ModelRequest) -> None:
-        """Count the attempts at `request` of which nothing was heard."""
-        if self._unheard:
-            lost, self._unheard = self._unheard, 0
+    def count_unreported(self, request: ModelRequest) -> None:
+        """Count the attempts at `request` that left no heartbeat."""
+        if self._unreported:
+            lost, self._unreported = self._unreported, 0
             each = cut_usage(None, lambda: input_bound(request), HEARTBEAT_TOKENS_MAX, request.max_output_tokens)
             for _ in range(lost):
                 self.failed_usage += each
 
-    def hear(self, part: AnswerPart) -> None:
-        """Take note of what has come."""
+    def add(self, part: AnswerPart) -> None:
+        """Add a part of the answer."""
         self._text.add(part.text)
         self._reasoning.add(part.reasoning)
         self._model, self._response_id = part.model or self._model, part.response_id or self._response_id
@@ -103,9 +103,9 @@ class Progress:
             self._came_bytes += len(part.text.encode()) + len(part.reasoning.encode()) + part.call_bytes
 
     def fail(self, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
-        """Take note that the attempt failed, having used so much or what it counts; return what all used.
+        """Note that the attempt failed, with `usage` or its own count; return the usage of all attempts.
 
-        `free` says that its endpoint did no work for it.
+        `free` means that the endpoint did no work for it.
         """
         # the last report replaces bytes that were counted before it
         if usage not in (NOTHING_USED, self._usage):
@@ -116,16 +116,16 @@ class Progress:
         return self.failed_usage
 
     def begin_again(self) -> None:
-        """Go over to the next attempt: what had come of the answer of one that failed is void."""
+        """Begin the next attempt: the partial answer of the failed one is discarded."""
         self._attempt += 1
         self._reset()
 
     def _counted(self, *, lost: bool = False) -> Usage:
-        """Return what the attempt counts when it ends here, or when it is `lost`: reported or bounded from above."""
+        """Return the usage of the attempt if it ends here, or is `lost`: as reported, or an upper bound."""
         request = self._request
         if request is None or not (self._sent or (lost and not self._over)):  # sent a moment later, maybe
             return self._usage or NOTHING_USED
-        # between the last heartbeat and the death more has come that nobody saw
+        # more may have arrived between the last heartbeat and the death
         more = HEARTBEAT_TOKENS_MAX if lost else 0
         if self._usage is None or self._came_bytes:
             more = hidden_tokens(request.max_output_tokens) if self._unseen else max(more, CUT_TOKENS_MAX)
@@ -137,9 +137,9 @@ class Progress:
         return self._input_max or 0
 
     def details(self) -> CallProgress:
-        """Return what a heartbeat tells."""
+        """Return the heartbeat details."""
         return CallProgress(
-            attempt=self._attempt - self._unheard - int(self._may_begin),  # those stay to be counted
+            attempt=self._attempt - self._unreported - int(self._may_begin),  # those are still to be counted
             chars=self._text.chars,
             tail=self._text.tail,
             usage=self._usage,
@@ -151,15 +151,15 @@ class Progress:
 
     @property
     def _may_begin(self) -> bool:
-        """Whether its request is made at any moment: a worker that is lost then has not told of it."""
+        """Whether its request may be sent at any moment: a worker that is lost then has not reported it."""
         return self._request is None and not self._over and not self._void
 
     def end(self) -> None:
-        """Take note that the attempt goes no further here."""
+        """Note that the attempt has ended here."""
         self._over = True
 
     def partial(self) -> InferenceResponse | None:
-        """Return what has come as an answer without tool calls; none when it counts nothing, or when it failed."""
+        """Return the partial answer, without tool calls; none when it is empty, or when the attempt failed."""
         counted = self._counted()
         known = (self._text.chars, self._reasoning.chars, counted.total_tokens, self._model, self._response_id)
         if self._void or not any(known):

@@ -1,8 +1,8 @@
-"""What a model's tokens cost: a file of one's own first, then the table of the package `genai-prices`. No network.
+"""The prices of models: from your own file first, then from the table of the package `genai-prices`. No network.
 
-The table comes with the package and is as old as it: nothing is fetched. Where it knows several prices for a model
-(tiers by length, times of day, a change to come), the dearest of those that can apply counts: a budget that is counted
-too cheaply is passed. Prices that a request must ask for (service tiers, batches) do not apply, we ask for none.
+The table is as old as the installed package: nothing is fetched. Where it has several prices for a model (tiers by
+length, times of day, a change to come), the highest that can apply counts, so that a budget is never exceeded.
+Prices that a request must ask for (service tiers, batches) do not apply, as we request none.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 PRICES_MAX: Final = 1_000
-"""The most models that a worker's file of prices may name, and"""
+"""The most models that a worker's file of prices may name."""
 
 PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
-"""the largest such file: no other one is that long."""
+"""The largest such file."""
 
 INPUT_PRICES: Final = ("input_mtok", "input_image_mtok")
-"""What the table calls the prices that can apply to what a model reads."""
+"""The table's names of prices that can apply to a model's input."""
 
 OUTPUT_PRICES: Final = ("output_mtok", "output_reasoning_mtok", "output_citation_mtok")
-"""The same of what it puts out."""
+"""The same for its output."""
 
 CACHE_WRITE_PRICE: Final = "cache_write_mtok"
-"""What is read for the first time where the provider keeps it for the next call, of its own accord, except"""
+"""The price of input that the provider caches for the next call on its own initiative."""
 
-CACHING_WHEN_ASKED: Final = frozenset({"anthropic", "aws"})
-"""at these, which keep what a request says they should; ours say nothing."""
+CACHING_ON_REQUEST: Final = frozenset({"anthropic", "aws"})
+"""Providers that cache only what a request marks; our requests mark nothing."""
 
 DEFAULT_PROVIDER: Final = "openai"
-"""Whose prices count where nobody says which API answers: those of the one that is asked then."""
+"""The provider whose prices count when no API is named: that of the default API."""
 
 MODEL_NAMES_PROVIDER: Final = "litellm"
-"""What the table calls a gateway whose models are named `provider/model`."""
+"""The table's name of a gateway whose models are named `provider/model`."""
 
 _OVERRIDES: Final = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=200)], Prices])
 
@@ -62,11 +62,11 @@ class PriceList:
     """The prices that a worker knows.
 
     Args:
-        overrides: prices by a model's name; they come before the table's.
+        overrides: prices by model name; they precede the table's.
         model: the model that answers for agents that name none.
-        base_url: the endpoint's address, none for the API's own. It says whose prices count; of an address that the
+        base_url: the endpoint's address, none for the API's own. It determines the provider; for an address that the
             table does not know (a gateway) the model's name does.
-        provider: whose prices count first without an address: the API's name; none where the model's name decides.
+        provider: the provider to try first without an address: the API's name; none where the model's name decides.
     """
 
     overrides: Mapping[str, Prices] = field(default_factory=dict[str, Prices])
@@ -87,26 +87,26 @@ class PriceList:
 
         Raises InvalidInput naming every problem of the file.
         """
-        named = environment.get("HOLDFAST_PRICES")
-        return cls(read_prices(Path(named)) if named else {}, model=model, base_url=base_url, provider=provider)
+        path = environment.get("HOLDFAST_PRICES")
+        return cls(read_prices(Path(path)) if path else {}, model=model, base_url=base_url, provider=provider)
 
     def of(self, model: str | None) -> Prices | None:
-        """Return what the tokens of `model` cost, of the worker's own when none is named; none when nobody knows.
+        """Return the prices of `model`, by default the worker's own model; none when they are unknown.
 
-        The first question about a model that has no override loads the table (some 0.5 s).
+        The first look-up of a model without an override loads the table (some 0.5 s).
         """
         name = model or self.model
         if name is None:
             return None
-        found = self.overrides.get(name)
-        return found if found is not None else table_prices(name, self.base_url, self.provider)
+        override = self.overrides.get(name)
+        return override if override is not None else table_prices(name, self.base_url, self.provider)
 
     def load(self) -> None:
-        """Read the table now, and not with the first question."""
+        """Load the table now instead of at the first look-up."""
         table_prices("", self.base_url, self.provider)
 
     def priced(self, llm: LLM) -> LLM:
-        """Return `llm` with what is known of its prices; its own come first."""
+        """Return `llm` with its prices, if known; its own come first."""
         if llm.prices is not None:
             return llm
         prices = self.of(llm.model)
@@ -122,19 +122,19 @@ def read_prices(path: Path) -> dict[str, Prices]:
     try:
         if path.stat().st_size > PRICES_FILE_BYTES_MAX:
             raise InvalidInput(f"{where} has more than {PRICES_FILE_BYTES_MAX:,} bytes; name only models that are used")
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"{where} cannot be read: {error.strerror}; correct the name or unset it") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{where} is not UTF-8 text; save it as such") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())
-        raise InvalidInput(f"{where} is neither YAML nor JSON: {clamped(told, ERROR_CHARS_MAX)}") from None
+        text = " ".join(str(error).split())
+        raise InvalidInput(f"{where} is neither YAML nor JSON: {clamped(text, ERROR_CHARS_MAX)}") from None
     try:
-        prices = _OVERRIDES.validate_python(found or {})
+        prices = _OVERRIDES.validate_python(data or {})
     except ValidationError as error:
-        wanted = "write a line like `my-model: {input_usd: 1.25, output_usd: 10}` for each model"
-        raise InvalidInput(f"{where}: {clamped(_problems(error), ERROR_CHARS_MAX)}; {wanted}") from None
+        remedy = "write a line like `my-model: {input_usd: 1.25, output_usd: 10}` for each model"
+        raise InvalidInput(f"{where}: {clamped(_problems(error), ERROR_CHARS_MAX)}; {remedy}") from None
     if len(prices) > PRICES_MAX:
         raise InvalidInput(f"{where} names {len(prices):,} models, at most {PRICES_MAX:,} are read")
     return prices
@@ -143,35 +143,35 @@ def read_prices(path: Path) -> dict[str, Prices]:
 def table_prices(
     model: str, base_url: str | None = None, provider: str | None = DEFAULT_PROVIDER, *, today: date | None = None
 ) -> Prices | None:
-    """Return what the table says that the tokens of `model` cost at that endpoint, none when it does not know it.
+    """Return the table's prices of `model` at that endpoint, none when it is not listed.
 
-    `provider` is whose API it is where there is no `base_url`.
+    `provider` is the provider of the API where there is no `base_url`.
     """
     from genai_prices.data import providers  # noqa: PLC0415  # 0.5 s that most programs never need
     from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
 
     table = DataSnapshot(providers, from_auto_update=False)
-    known = None
+    match = None
     at_endpoint = (provider, None) if base_url is None else (None, base_url)
     for owner_id, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
         try:
-            known = table.find_provider_model(model, None, owner_id, url)
+            match = table.find_provider_model(model, None, owner_id, url)
         except LookupError:
             continue
         break
-    if known is None:
+    if match is None:
         return None
-    owner, found = known
-    read = INPUT_PRICES if owner.id in CACHING_WHEN_ASKED else (*INPUT_PRICES, CACHE_WRITE_PRICE)
-    applying = prices_applying(found, today or datetime.now(UTC).date())
-    input_usd, output_usd = _dearest(applying, read), _dearest(applying, OUTPUT_PRICES)
-    if input_usd is None or output_usd is None:  # it is paid by other things than tokens
+    owner, model_info = match
+    input_names = INPUT_PRICES if owner.id in CACHING_ON_REQUEST else (*INPUT_PRICES, CACHE_WRITE_PRICE)
+    applying = prices_applying(model_info, today or datetime.now(UTC).date())
+    input_usd, output_usd = _dearest(applying, input_names), _dearest(applying, OUTPUT_PRICES)
+    if input_usd is None or output_usd is None:  # it is not billed by tokens
         return None
     return Prices(input_usd=input_usd, output_usd=output_usd)
 
 
 def prices_applying(model: ModelInfo, today: date) -> list[ModelPrice]:
-    """Return the prices of a model that can apply on or after `today`: of those that began, what replaced the rest."""
+    """Return the prices of a model that can apply on or after `today`; of those that began, only the latest."""
     if not isinstance(model.prices, list):
         return [model.prices]
     applying: list[ModelPrice] = []
@@ -186,9 +186,9 @@ def prices_applying(model: ModelInfo, today: date) -> list[ModelPrice]:
 
 
 def _dearest(prices: Iterable[ModelPrice], names: Iterable[str]) -> float | None:
-    wanted = tuple(names)
-    found: list[Decimal | TieredPrices | None] = [getattr(each, name) for each in prices for name in wanted]
-    return max((float(value) for each in found if each is not None for value in _tiers(each)), default=None)
+    price_names = tuple(names)
+    amounts: list[Decimal | TieredPrices | None] = [getattr(each, name) for each in prices for name in price_names]
+    return max((float(value) for each in amounts if each is not None for value in _tiers(each)), default=None)
 
 
 def _tiers(price: Decimal | TieredPrices) -> Iterable[Decimal]:

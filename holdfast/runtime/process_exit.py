@@ -1,4 +1,4 @@
-"""Ending a process that used the Temporal SDK or obstore: threads of theirs can crash a finalising interpreter."""
+"""Ends a process that used the Temporal SDK or obstore, whose threads can crash a finalising interpreter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _last: Final = list[Callable[[], None]]()
 
 
 def before_leaving(last: Callable[[], None]) -> None:
-    """Have `leave` call this before it ends the process; it must come to an end soon, whatever happens."""
+    """Register a function that `leave` calls before it ends the process; it must return soon, whatever happens."""
     _last.append(last)
 
 
@@ -36,10 +36,10 @@ def leave(code: int) -> NoReturn:
 
 @cache
 def settle_at_exit() -> None:
-    """Have an ordinary end of this process wait until the SDK's threads have left Python; asking again is nothing.
+    """Have a normal exit of this process wait until the SDK's threads have left Python; idempotent.
 
-    A thread that hands an answer over still waits for the interpreter's lock when we have gone on with the answer. If
-    finalization finds it waiting, the thread is ended in mid-call and takes the process with it (134, 139). So we let
-    go of the lock once more before: exit code, traceback and the program's own exit handlers stay as they are.
+    A thread that delivers a result still waits for the GIL after we have continued with that result. If finalization
+    finds it waiting, the thread is killed in mid-call and takes the process with it (134, 139). So we release the GIL
+    once before: exit code, traceback and the program's own exit handlers stay as they are.
     """
     atexit.register(time.sleep, SETTLING_SECONDS)

@@ -1,4 +1,4 @@
-"""What our side does for tools that are served elsewhere: check their schemas and what models send. Calls none."""
+"""Checks the schemas of remote tools and the arguments that models send them. Calls none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 
 
 def refuse_remote(tools: Iterable[AnyTool]) -> None:
-    """Raise InvalidInput when one of `tools` is served elsewhere: this process can call none of those."""
+    """Raise InvalidInput when one of `tools` is remote: this process cannot call it."""
     for tool in tools:
         if isinstance(tool, RemoteTool):
             where = f"is served by another worker, on the task queue {tool.traits.task_queue!r}"
@@ -23,7 +23,7 @@ def refuse_remote(tools: Iterable[AnyTool]) -> None:
 
 
 def check_remote(tools: Iterable[AnyTool]) -> None:
-    """Raise InvalidInput for a remote tool whose schema nothing could be checked against."""
+    """Raise InvalidInput for a remote tool with an unusable schema."""
     for tool in tools:
         if isinstance(tool, RemoteTool):
             from holdfast.runtime.json_schema import broken_schema  # noqa: PLC0415  # 0.1 s that only its users pay
@@ -33,7 +33,7 @@ def check_remote(tools: Iterable[AnyTool]) -> None:
 
 
 def checked_calls(response: InferenceResponse, tools: Iterable[AnyTool]) -> InferenceResponse:
-    """Return `response` with the calls of remote tools marked malformed whose arguments do not fit."""
+    """Return `response` with those calls of remote tools marked malformed whose arguments do not fit."""
     remote = {tool.name: tool for tool in tools if isinstance(tool, RemoteTool)}
     if not any(call.name in remote for call in response.tool_calls):
         return response

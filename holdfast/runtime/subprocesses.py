@@ -1,4 +1,4 @@
-"""`run_command`: a command for a tool, bounded in time and output, that leaves no process behind. Uses no shell.
+"""`run_command`: runs a command for a tool, bounded in time and output, and leaves no process behind. Uses no shell.
 
     from holdfast import run_command, tool
 
@@ -33,7 +33,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.runtime.thread_interruption import shielded
 
 PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "LC_*", "TMPDIR"})
-"""What of the worker's environment every child gets; none of it is a secret. `LC_*` stands for all that begin so."""
+"""The variables of the worker's environment that every child gets; none is a secret. `LC_*` is a prefix."""
 
 OUTPUT_BYTES_MAX: Final = 64 * 1024
 """How much of the end of a command's output is kept; a model is shown less than that."""
@@ -44,7 +44,7 @@ TERM_SECONDS: Final = 1.0
 CHUNK_BYTES: Final = 16 * 1024
 LOOK_SECONDS_MAX: Final = 0.05
 DRAIN_SECONDS_MAX: Final = 1.0
-"""How long the output of a command that has ended is waited for: a process that left the group can hold it open."""
+"""How long to wait for the output of an ended command: a process that left the group can hold it open."""
 
 _alive: Final = set[int]()
 
@@ -67,11 +67,11 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child: `PASSED_ON` and the variables named in `passed_on`, then `added`.
 
-    For whatever starts programs beside a worker: tools, sinks, servers that speak over standard input.
+    For everything that starts programs beside a worker: tools, sinks, servers on standard input.
     """
     names = PASSED_ON | frozenset(passed_on)
-    kept = {name: value for name, value in environment.items() if name in names or name.startswith("LC_")}
-    return {**kept, **(added or {})}
+    inherited = {name: value for name, value in environment.items() if name in names or name.startswith("LC_")}
+    return {**inherited, **(added or {})}
 
 
 def run_command(
@@ -122,7 +122,7 @@ async def run_command_async(
     text_in: str = "",
     output_bytes_max: int = OUTPUT_BYTES_MAX,
 ) -> Ended:
-    """Do the same for async tools: cancelling it kills the group, and does not wait for that."""
+    """Do the same for async tools: cancelling it kills the group without waiting for that."""
     work = partial(
         run_command,
         argv,
@@ -139,7 +139,7 @@ async def run_command_async(
 
 
 def kill_all() -> None:
-    """Kill every group that runs in this process's name, at once: for a worker that leaves."""
+    """Kill every group that this process started, at once: for a worker that exits."""
     for group in tuple(_alive):
         _signal(group, signal.SIGKILL)
 
@@ -148,11 +148,11 @@ class _Group:
     """A command under way, with its process group and the end of its output."""
 
     def __init__(
-        self, argv: Sequence[str], cwd: Path | str | None, env: Mapping[str, str], text_in: str, kept_max: int
+        self, argv: Sequence[str], cwd: Path | str | None, env: Mapping[str, str], text_in: str, bytes_max: int
     ) -> None:
-        self._kept_max, self._kept, self._kept_bytes, self._cut = kept_max, deque[bytes](), 0, 0
-        with shielded():  # else a cancel could fall between its start and our knowing of it
-            self._process = subprocess.Popen(  # noqa: S603  # what a tool's author wants run; no shell
+        self._bytes_max, self._chunks, self._chunk_bytes, self._cut = bytes_max, deque[bytes](), 0, 0
+        with shielded():  # else a cancel could come between its start and its registration
+            self._process = subprocess.Popen(  # noqa: S603  # the tool author's command; no shell
                 list(argv),
                 cwd=cwd,
                 env=dict(env),
@@ -187,13 +187,13 @@ class _Group:
             if self._process.poll() is None:
                 _signal(self._pid, signal.SIGTERM)
                 self.wait(TERM_SECONDS)
-            _signal(self._pid, signal.SIGKILL)  # also what the command has left behind
+            _signal(self._pid, signal.SIGKILL)  # also processes that the command left behind
             code = self._process.wait()
             _alive.discard(self._pid)
             until = time.monotonic() + DRAIN_SECONDS_MAX
             for thread in self._threads:
                 thread.join(max(0.0, until - time.monotonic()))
-        text = b"".join(self._kept).decode("utf-8", "replace")
+        text = b"".join(self._chunks).decode("utf-8", "replace")
         return Ended(code, text, self._cut, timed_out)
 
     def _feed(self, pipe: IO[bytes], text: str) -> None:
@@ -206,15 +206,15 @@ class _Group:
                 self._keep(chunk)
 
     def _keep(self, chunk: bytes) -> None:
-        self._kept.append(chunk)
-        self._kept_bytes += len(chunk)
-        while (over := self._kept_bytes - self._kept_max) > 0:
-            first = self._kept.popleft()
+        self._chunks.append(chunk)
+        self._chunk_bytes += len(chunk)
+        while (over := self._chunk_bytes - self._bytes_max) > 0:
+            first = self._chunks.popleft()
             if len(first) > over:
-                self._kept.appendleft(first[over:])
-            gone = min(over, len(first))
-            self._kept_bytes -= gone
-            self._cut += gone
+                self._chunks.appendleft(first[over:])
+            dropped = min(over, len(first))
+            self._chunk_bytes -= dropped
+            self._cut += dropped
 
 
 def _signal(group: int, number: signal.Signals) -> None:

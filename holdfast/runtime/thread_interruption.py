@@ -1,4 +1,4 @@
-"""Interrupting sync code that runs in a thread of its own, as cancelling does with async code. Starts no threads.
+"""Interrupts sync code in a thread of its own, as cancelling does with async code. Starts no threads.
 
 Tools and hooks use `shielded` and `CallCancelled`; `Interruptible` is for whoever calls them.
 """
@@ -16,7 +16,7 @@ LOCK_SECONDS_MAX: Final = 0.1
 
 
 class CallCancelled(BaseException):
-    """Raised inside a sync tool or hook that is cancelled; whoever catches it to clean up should raise it again.
+    """Raised inside a sync tool or hook that is cancelled; code that catches it to clean up should raise it again.
 
     It comes between two steps of Python code: a call into the system that blocks (a long `time.sleep`) ends first.
     """
@@ -26,20 +26,20 @@ class Interruptible:
     """One call in one thread: can be interrupted from any other thread, once, between `begin` and `end`."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # one that its own thread takes again where the interrupt fell into taking it
+        self._lock = threading.RLock()  # reentrant: an interrupt can come while its own thread is taking it
         self._thread = 0
         self._shields = 0
-        self._wanted = self._raised = self._ended = False
+        self._requested = self._raised = self._ended = False
 
     def begin(self) -> None:
-        """Take the current thread for the call's; raises CallCancelled when it was interrupted before."""
+        """Bind the call to the current thread; raises CallCancelled when it was interrupted before."""
         _here.call = self
         with self._lock:
             self._thread = threading.get_ident()
             self._raise_if_due()
 
     def end(self) -> None:
-        """Let nothing be raised in the thread any more."""
+        """Prevent any further interrupt in the thread."""
         for _ in range(2):  # the interrupt can fall into the first round
             try:
                 with self._lock:
@@ -56,7 +56,7 @@ class Interruptible:
         if not self._lock.acquire(timeout=LOCK_SECONDS_MAX):
             return
         try:
-            self._wanted = True
+            self._requested = True
             if self._thread and not (self._ended or self._shields or self._raised):
                 self._raised = True
                 _raise_in(self._thread, CallCancelled)
@@ -75,7 +75,7 @@ class Interruptible:
             self._raise_if_due()
 
     def _raise_if_due(self) -> None:
-        if self._wanted and not (self._shields or self._raised):
+        if self._requested and not (self._shields or self._raised):
             self._raised = True
             raise CallCancelled
 
@@ -85,7 +85,7 @@ _here = threading.local()
 
 @contextmanager
 def shielded() -> Generator[None]:
-    """Let nothing interrupt the block: for what a sync tool must not leave half done. Outside a call, nothing."""
+    """Defer interrupts of the block: for what a sync tool must not leave half done. Without effect outside a call."""
     call: Interruptible | None = getattr(_here, "call", None)
     if call is None:
         yield

@@ -1,4 +1,4 @@
-"""Running one tool call, the same way in-process and inside an activity. Decides nothing about retries."""
+"""Runs one tool call, in-process and inside an activity alike. Does not retry."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class ToolExited(HoldfastError):
 
 
 class Results(Protocol):
-    """Where what a model does not see of a long result is kept."""
+    """A store for long results, of which the model sees only a part."""
 
     async def bounded(self, text: str, context: ToolContext, seconds_max: float) -> str:
-        """Return what the model sees of a result, and keep it whole when that is not all of it. Never raises.
+        """Return the part of a result that the model sees, and store it whole if that is not all. Never raises.
 
         It must end within `seconds_max`: afterwards the call counts as one that took too long, and can be repeated.
         """
         ...
 
     def tool(self) -> AnyTool:
-        """Return the tool that reads on."""
+        """Return the tool that reads the rest."""
         ...
 
 
-def offer_reading(offer: Toolset, results: Results | None) -> Toolset:
-    """Return `offer` with the tool that reads on in long results, where any tool could bring one."""
-    if results is None or not offer.tools or any(tool.name == FETCH_TOOL for tool in offer.tools):
-        return offer
-    return replace(offer, tools=(*offer.tools, results.tool()))
+def with_fetch_tool(toolset: Toolset, results: Results | None) -> Toolset:
+    """Return `toolset` with the tool that reads the rest of long results, if it has any tools."""
+    if results is None or not toolset.tools or any(tool.name == FETCH_TOOL for tool in toolset.tools):
+        return toolset
+    return replace(toolset, tools=(*toolset.tools, results.tool()))
 
 
 async def run_tool(
@@ -52,20 +52,20 @@ async def run_tool(
 ) -> ToolReply:
     """Check `arguments`, run the tool and return its bounded reply; `apart` as in `user_code.call_foreign`.
 
-    Raises InvalidArguments before anything ran, or whatever the tool raised; what is no ordinary exception (SystemExit,
-    a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool, and raises CallCancelled in
-    the thread of a sync one.
+    Raises InvalidArguments before anything ran, or whatever the tool raised; anything but an ordinary exception
+    (SystemExit, a cancellation of its own) becomes ToolExited. Cancelling cancels an async tool; it raises
+    CallCancelled in the thread of a sync one.
     """
     bound = tool.bind(arguments, context)
     clock = asyncio.get_running_loop().time
-    begun = clock()
+    started_at = clock()
     try:
         value = await call_foreign("tool", tool.name, partial(tool.function, **bound), apart=apart)
     except Exited as exited:
         record = error_record(exited.error, tool.name)
-        told = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"
-        raise ToolExited(told) from None
+        message = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"
+        raise ToolExited(message) from None
     text = whole_text(value)
     if results is not None and tool.name != FETCH_TOOL:
-        text = await results.bounded(text, context, tool.traits.timeout_seconds - (clock() - begun))
+        text = await results.bounded(text, context, tool.traits.timeout_seconds - (clock() - started_at))
     return reply_with(bounded_result(text), value)

@@ -1,4 +1,4 @@
-"""Calling functions of the user's, tools and hooks, where they harm nobody: not our event loop, not our threads."""
+"""Calls user code (tools and hooks) isolated from our event loop and our threads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.runtime.thread_interruption import Interruptible
 
 THREADS_MAX: Final = 1_000
-"""Sync calls of one kind in one process, those included that were given up on and have not returned yet."""
+"""The most sync calls of one kind in one process, including abandoned ones that have not returned yet."""
 
 BEGIN_SECONDS: Final = 2.0
-"""After so long an async function that could not begin goes over to another loop. Hooks have 5 s in all."""
+"""How long an async function waits to begin before it moves to another loop. Hooks have 5 s in all."""
 
 ONCE_MORE_SECONDS: Final = 0.5
-"""How long it waits once more: where a whole process stood still, its loops turn again by then."""
+"""The length of a second wait: after a stall of the whole process, its loops run again by then."""
 
 LOOPS_MAX: Final = 32
-"""The most event loops there are: as many async functions can block before others must wait for them."""
+"""The most event loops: so many async functions can block before others must wait."""
 
 Kind = Literal["tool", "hook", "process"]
-"""What is called: tools that never return leave hooks their threads."""
+"""The kind of call: tools that never return do not use up the threads of hooks."""
 
 THREADS: Final[Mapping[str, threading.BoundedSemaphore]] = {
     kind: threading.BoundedSemaphore(THREADS_MAX) for kind in get_args(Kind)
 }
-"""Those that are left of each kind."""
+"""The free threads of each kind."""
 
 
 class TooManyThreads(HoldfastError):
@@ -39,7 +39,7 @@ class TooManyThreads(HoldfastError):
 
 
 class Exited(Exception):
-    """Carries what is no ordinary exception: passed on as it is, it would end a thread, a loop or our process."""
+    """Wraps an exception that is no ordinary one: raised as it is, it would end a thread, a loop or our process."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -49,13 +49,13 @@ class Exited(Exception):
 async def call_foreign(kind: Kind, name: str, function: Callable[[], object], *, apart: bool) -> object:
     """Call `function`, sync or async, and return its value; its thread is called by `kind` and `name`.
 
-    A sync one gets a daemon thread of its own: one that never returns costs a thread, not others' turn. `apart` runs
-    an async one on the loop of another thread, which all share: one that blocks does not stop everything else. Those
-    that cannot begin because of it go over to another loop.
+    A sync one gets a daemon thread of its own: one that never returns costs a thread and delays nobody. `apart` runs
+    an async one on a shared loop in another thread: one that blocks does not stop everything else. Those that cannot
+    begin because of it move to another loop.
 
-    Raises whatever it raised, what is no ordinary exception (SystemExit, a cancellation nobody asked for) inside
+    Raises whatever it raised, anything but an ordinary exception (SystemExit, a cancellation of its own) inside
     Exited; TooManyThreads. Cancelling cancels an async one; in the thread of a sync one it raises
-    CallCancelled, and waits no longer for it.
+    CallCancelled, and does not wait for it.
     """
     if inspect.iscoroutinefunction(function):
         return await (_apart(function()) if apart else _guarded(function()))
@@ -66,20 +66,20 @@ async def call_foreign(kind: Kind, name: str, function: Callable[[], object], *,
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether `error` is a cancellation that somebody asked this task for; foreign code can raise one itself."""
+    """Return whether `error` is a cancellation of this task; foreign code can raise one itself."""
     task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
     return task is not None and task.cancelling() > 0
 
 
 def start_apart() -> None:
-    """Have the event loop there on which async functions are called apart; nothing where it is."""
+    """Start the event loop for async functions that are called apart, unless it runs already."""
     LOOPS.current()
 
 
 async def _apart(value: Awaitable[object]) -> object:
-    """Await `value` on a loop of another thread; where that does not turn, on another one."""
+    """Await `value` on a loop of another thread; if that one is blocked, on the next."""
     while True:
-        loop, turn = LOOPS.current(), threading.Lock()  # whoever takes it decides: begin, or go elsewhere
+        loop, turn = LOOPS.current(), threading.Lock()  # whoever takes it decides: begin, or move on
 
         async def work(turn: threading.Lock = turn) -> object:
             if not turn.acquire(blocking=False):
@@ -106,8 +106,8 @@ async def _apart(value: Awaitable[object]) -> object:
 class Loops:
     """The event loops, each in a daemon thread of its own, that async functions share.
 
-    All use the first, so that a client that one function has made there serves the others, too. The rest are for the
-    time in which one blocks it.
+    All use the first, so that a client that one function created there serves the others, too. The rest are for times
+    when a function blocks it.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Loops:
         self._lock = threading.Lock()
 
     def current(self) -> asyncio.AbstractEventLoop:
-        """Return the loop to begin on: the first that turns, made when first needed."""
+        """Return the loop to begin on: the first that is not blocked, created when first needed."""
         with self._lock:
             free = next((each for each in self._loops if each not in self._stuck), None)
             if free is None and len(self._loops) < LOOPS_MAX:
@@ -126,10 +126,10 @@ class Loops:
             return free or self._loops[-1]
 
     def leave(self, stuck: asyncio.AbstractEventLoop) -> None:
-        """Have calls begin on other loops than that one until it turns again."""
+        """Have calls begin on other loops until this one runs again."""
         with self._lock:
             if stuck in self._stuck:
-                return  # it has been asked to say when it turns again
+                return  # it will report when it runs again
             self._stuck.add(stuck)
         stuck.call_soon_threadsafe(self._come_back, stuck)
 
@@ -160,7 +160,7 @@ async def _in_thread(kind: Kind, name: str, function: Callable[[], object]) -> o
 
     def settle(value: object, error: BaseException | None) -> None:
         if done.done():
-            return  # given up on meanwhile
+            return  # abandoned meanwhile
         if error is None:
             done.set_result(value)
         else:

@@ -1,4 +1,4 @@
-"""The codec server: Temporal's remote codec over HTTP: the stock Web UI shows what is encrypted or kept outside.
+"""The codec server: Temporal's remote codec over HTTP, so that the Web UI shows encrypted and stored data.
 
     POST [/TOKEN][/NAMESPACE]/decode      encrypted payloads as they were before
     POST [/TOKEN][/NAMESPACE]/encode      the other way, for what the UI sends
@@ -71,18 +71,18 @@ class Access:
     def checked(cls, token: str | None, origins: Iterable[str]) -> Access:
         """Return the access for a token (none: a new one is drawn) and origins. Raises InvalidInput."""
         if token is not None and _TOKEN.fullmatch(token) is None:
-            said = f"{CODEC_TOKEN_CHARS_MIN} to {CODEC_TOKEN_CHARS_MAX} letters, digits and . _ ~ -"
-            raise InvalidInput(f"the codec server's token has {len(token)} characters and must be {said}")
+            allowed = f"{CODEC_TOKEN_CHARS_MIN} to {CODEC_TOKEN_CHARS_MAX} letters, digits and . _ ~ -"
+            raise InvalidInput(f"the codec server's token has {len(token)} characters and must be {allowed}")
         return cls(token or secrets.token_urlsafe(24), frozenset(map(_origin, origins)))
 
     def admits(self, header: str, path: Sequence[str]) -> bool:
         """Return whether a request with this Authorization and these parts of its path knows the token."""
-        kind, _, told = header.partition(" ")
-        bearer = kind.lower() == "bearer" and self._is_token(told.strip())
+        kind, _, token = header.partition(" ")
+        bearer = kind.lower() == "bearer" and self._is_token(token.strip())
         return self._is_token(path[0] if len(path) > 1 else "") or bearer
 
-    def _is_token(self, told: str) -> bool:
-        return hmac.compare_digest(told.encode(errors="replace"), self.token.encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(errors="replace"), self.token.encode())
 
 
 class CodecServer:
@@ -115,7 +115,7 @@ class CodecServer:
         """Answer one request, whatever it is."""
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self._access.origins:
-            return _told(HTTPStatus.FORBIDDEN, "this page may not ask here; name its origin with --ui-origin")
+            return _error_response(HTTPStatus.FORBIDDEN, "this page is not allowed; add its origin with --ui-origin")
         if request.method == "OPTIONS":
             response = web.Response(status=HTTPStatus.NO_CONTENT)
         else:
@@ -123,9 +123,9 @@ class CodecServer:
                 async with self._at_once:
                     response = await self._answered(request)
             except _Refused as refused:
-                response = _told(refused.status, refused.words)
+                response = _error_response(refused.status, refused.words)
             except Exception as error:  # noqa: BLE001  # the server would log it with all that it says
-                response = _told(HTTPStatus.INTERNAL_SERVER_ERROR, f"this should not happen ({type(error).__name__})")
+                response = _error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error ({type(error).__name__})")
         response.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Vary": "Origin"})
         if origin is not None:
             response.headers.update(_shared_with(origin, request))
@@ -136,9 +136,9 @@ class CodecServer:
         if not self._access.admits(request.headers.get("Authorization", ""), path):
             raise _Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
         if not path or path[-1] not in ACTIONS:
-            raise _Refused(HTTPStatus.NOT_FOUND, f"there is only {', '.join(ACTIONS)} here")
+            raise _Refused(HTTPStatus.NOT_FOUND, f"unknown path; there are {', '.join(ACTIONS)}")
         if request.method != "POST":
-            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "ask with POST")
+            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "use POST")
         payloads = await _read(request)
         try:
             done = await self._done(path[-1], payloads, keep="preserveStorageRefs" in request.query)
@@ -188,20 +188,20 @@ async def _read(request: web.Request) -> Sequence[Payload]:
         listed: list[object] = [] if body == {} else body["payloads"]
         payloads = ParseDict({"payloads": listed}, Payloads(), ignore_unknown_fields=True).payloads
     except TimeoutError:
-        raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {READ_SECONDS_MAX:g} s") from None
+        raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {READ_SECONDS_MAX:g} s") from None
     except web.HTTPRequestEntityTooLarge:
-        told = f"the body has more than {CODEC_BODY_BYTES_MAX:,} bytes"
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told) from None
+        problem = f"the body has more than {CODEC_BODY_BYTES_MAX:,} bytes"
+        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem) from None
     except (ParseError, ValueError, LookupError, TypeError, RecursionError):  # whose words would repeat content
-        told = 'the body is not JSON of the form {"payloads": [{"metadata": ..., "data": ...}]}'
-        raise _Refused(HTTPStatus.BAD_REQUEST, told) from None
+        problem = 'the body is not JSON of the form {"payloads": [{"metadata": ..., "data": ...}]}'
+        raise _Refused(HTTPStatus.BAD_REQUEST, problem) from None
     if len(payloads) > CODEC_PAYLOADS_MAX:
-        told = f"there are {len(payloads):,} payloads; {CODEC_PAYLOADS_MAX:,} are the most at once"
-        raise _Refused(HTTPStatus.BAD_REQUEST, told)
+        problem = f"there are {len(payloads):,} payloads; at most {CODEC_PAYLOADS_MAX:,} are allowed"
+        raise _Refused(HTTPStatus.BAD_REQUEST, problem)
     return payloads
 
 
-def _told(status: HTTPStatus, words: str) -> web.Response:
+def _error_response(status: HTTPStatus, words: str) -> web.Response:
     return web.json_response({"message": words}, status=status)
 
 
@@ -226,5 +226,5 @@ def _origin(text: str) -> str:
         good = False
         parts = urlsplit("")
     if not good or parts.path.strip("/") or parts.query or parts.fragment:
-        raise InvalidInput(f"{text[:200]!r} is no origin; give the Web UI's as http://HOST:PORT")
+        raise InvalidInput(f"{text[:200]!r} is not an origin; give the Web UI's as http://HOST:PORT")
     return f"{parts.scheme}://{parts.netloc.lower()}"

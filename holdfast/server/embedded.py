@@ -110,20 +110,20 @@ class EmbeddedServer:
         _check_codec(ui_codec)
         directory = DataDirectory.at(data_dir)
         directory.prepare()
-        found = _lock_or_find(directory)
-        if isinstance(found, ServerAddress):
+        lock = _lock_or_find(directory)
+        if isinstance(lock, ServerAddress):
             if not attach:
                 raise DataDirectoryInUse(
-                    f"the data directory {directory.path} is in use by the server at {found.address} "
-                    f"(pid {found.pid}); use that server, stop it, or choose another directory"
+                    f"the data directory {directory.path} is in use by the server at {lock.address} "
+                    f"(pid {lock.pid}); use that server, stop it, or choose another directory"
                 )
-            return cls(found, None)
+            return cls(lock, None)
         try:
-            return cls._start(_Start(program, directory, port, ui_port, log or directory.log, found, ui_codec))
+            return cls._start(_Start(program, directory, port, ui_port, log or directory.log, lock, ui_codec))
         except OSError as error:  # a full or broken disk, under any of the files
             raise ServerUnavailable(f"the data directory {directory.path} cannot be written: {error}") from error
         finally:
-            os.close(found)  # ours only: the server keeps its own copy, and with it the lock
+            os.close(lock)  # ours only: the server keeps its own copy, and with it the lock
 
     @classmethod
     def _start(cls, start: _Start) -> EmbeddedServer:
@@ -189,10 +189,10 @@ class EmbeddedServer:
 
 def _program() -> str:
     beside = Path(sys.executable).with_name("temporal")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
-    if found is None:
+    program = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
+    if program is None:
         raise MissingPart("the Temporal server is not installed; run: pip install 'holdfast[temporal]'")
-    return os.path.abspath(found)  # noqa: PTH100 - the server is started in another folder; links stay as they are
+    return os.path.abspath(program)  # noqa: PTH100 - the server is started in another folder; links stay as they are
 
 
 def _lock_or_find(directory: DataDirectory) -> int | ServerAddress:
@@ -255,8 +255,8 @@ def _launch(start: _Start, database: Path, port: int) -> tuple[ServerProcess, Po
 def _failure(start: _Start, words: str) -> HoldfastError:
     if IN_USE in words and names_port(words, start.port):
         return port_taken(start.port, "--port")
-    damaged = start.directory.damage_told_by(words)
-    return damaged or ServerUnavailable(f"the Temporal server did not start: {words} (all of it in {start.log})")
+    damaged = start.directory.damage_in(words)
+    return damaged or ServerUnavailable(f"the Temporal server did not start: {words} (full log: {start.log})")
 
 
 def _command(program: str, database: Path, ports: Ports, ui_host: str) -> list[str]:

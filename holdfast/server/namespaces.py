@@ -1,4 +1,4 @@
-"""Namespaces of a Temporal server: making one, and how long it keeps executions that have ended."""
+"""Namespaces of a Temporal server: creating one, and its retention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Register
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import answered, said
+from holdfast.connection.rpc_errors import answered, rpc_message
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 
@@ -25,8 +25,8 @@ KNOWN_POLL_SECONDS: Final = 0.2
 
 def retention_of(text: str) -> timedelta:
     """Return the time that `30d` or `72h` means, an hour to ten years. Raises InvalidInput."""
-    found = re.fullmatch(r"([0-9]{1,5})([dh])", text)
-    hours = int(found[1]) * (24 if found[2] == "d" else 1) if found else 0
+    parsed = re.fullmatch(r"([0-9]{1,5})([dh])", text)
+    hours = int(parsed[1]) * (24 if parsed[2] == "d" else 1) if parsed else 0
     if not 1 <= hours <= RETENTION_DAYS_MAX * 24:
         raise InvalidInput(f"the retention {text[:40]!r} cannot be used; give days or hours, such as 30d or 72h")
     return timedelta(hours=hours)
@@ -38,21 +38,21 @@ async def create(temporal: TemporalClient, retention: timedelta) -> bool:
     Raises ServerUnavailable, also where the server lets nobody make one.
     """
     name = temporal.namespace
-    keeps = Duration(seconds=int(retention.total_seconds()))
-    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=keeps)
+    period = Duration(seconds=int(retention.total_seconds()))
+    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=period)
     try:
         await temporal.workflow_service.register_namespace(request, timeout=ASK_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.ALREADY_EXISTS:
             return False
-        text = f"the server does not make the namespace {name!r} ({said(error)})"
+        text = f"the server does not create the namespace {name!r} ({rpc_message(error)})"
         raise ServerUnavailable(
-            f"{text}; on Temporal Cloud make it in its UI or with `tcld namespace create`"
+            f"{text}; on Temporal Cloud create it in its UI or with `tcld namespace create`"
         ) from None
     deadline = asyncio.get_running_loop().time() + KNOWN_SECONDS_MAX
-    while not await _known(temporal):
+    while not await _is_known(temporal):
         if asyncio.get_running_loop().time() > deadline:
-            text = f"the namespace {name!r} was made, and the server does not know it after {KNOWN_SECONDS_MAX:g} s"
+            text = f"the namespace {name!r} was created, but the server does not know it after {KNOWN_SECONDS_MAX:g} s"
             raise ServerUnavailable(f"{text}; run the same command again")
         await asyncio.sleep(KNOWN_POLL_SECONDS)  # the server has no event for it
     return True
@@ -65,12 +65,12 @@ async def retention(temporal: TemporalClient) -> timedelta:
     return described.config.workflow_execution_retention_ttl.ToTimedelta()
 
 
-async def _known(temporal: TemporalClient) -> bool:
+async def _is_known(temporal: TemporalClient) -> bool:
     """Return whether the parts of the server that list executions know the namespace."""
     try:
         await temporal.count_workflows("WorkflowId = ''", rpc_timeout=ASK_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return False
-        raise ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said(error)}") from None
+        raise ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {rpc_message(error)}") from None
     return True

@@ -1,4 +1,4 @@
-"""The loopback ports of an embedded server: which are free, which are taken, and how to say so."""
+"""The loopback ports of an embedded server: choosing free ones, and the error for one in use."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def refuse_taken(port: int, flag: str) -> None:
 
 def port_taken(port: int, flag: str) -> PortTaken:
     """Return the error that names the port and the option that changes it."""
-    taken = f"port {port} on {HOST} is taken by another program"
-    return PortTaken(f"{taken}; stop it or choose another one with {flag} (`--port 0 --ui-port 0`: any free ones)")
+    problem = f"port {port} on {HOST} is taken by another program"
+    return PortTaken(f"{problem}; stop it or choose another one with {flag} (`--port 0 --ui-port 0`: any free ones)")
 
 
 def names_port(line: str, port: int) -> bool:

@@ -86,7 +86,7 @@ class ServerProcess:
         started: Future[subprocess.Popen[bytes]] = Future()
         # Linux sends the death signal when the creating *thread* ends, so a thread of its own creates the server and
         # stays until it is gone; the caller's thread may end.
-        threading.Thread(target=self._keep, args=(launch, started), name="holdfast-server", daemon=True).start()
+        threading.Thread(target=self._run, args=(launch, started), name="holdfast-server", daemon=True).start()
         self._process = started.result(LAUNCH_SECONDS_MAX)
         threading.Thread(target=self._watch, args=(launch,), name="holdfast-database", daemon=True).start()
 
@@ -131,8 +131,8 @@ class ServerProcess:
             return f"(its log cannot be read: {error.strerror})"
         if any(PORT_LOST in line for line in lines):
             return f"a port was lost while it started: {IN_USE}"
-        said = (" ".join(line.split()) for line in reversed(lines))
-        return next((line[-LAST_WORDS_CHARS_MAX:] for line in said if line), "(it printed nothing)")
+        texts = (" ".join(line.split()) for line in reversed(lines))
+        return next((line[-LAST_WORDS_CHARS_MAX:] for line in texts if line), "(it printed nothing)")
 
     def _announces(self, http_port: int) -> bool:
         """Whether this very process says that it listens there."""
@@ -146,7 +146,7 @@ class ServerProcess:
             log.seek(max(self._log_start, end - LAST_WORDS_BYTES_MAX))
             return log.read().decode(errors="replace").splitlines()
 
-    def _keep(self, launch: Launch, started: Future[subprocess.Popen[bytes]]) -> None:
+    def _run(self, launch: Launch, started: Future[subprocess.Popen[bytes]]) -> None:
         try:
             process = _spawn(launch)
         except (OSError, ValueError, subprocess.SubprocessError) as error:

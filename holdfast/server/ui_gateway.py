@@ -1,4 +1,4 @@
-"""`UiGateway`: the port on which the Web UI is reached, which admits a browser only under this machine's own names.
+"""`UiGateway`: the Web UI's port, which admits a browser only under this machine's own names.
 
 The Web UI's server answers under any Host, and any page of the same name can read its cookie against forged requests.
 So a page of `http://elsewhere.example:8233` whose name is made to resolve to 127.0.0.1 (DNS rebinding) could start and
@@ -62,14 +62,14 @@ def admitted(head: bytes) -> bytes:
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     parts = first.split(b" ")
     if len(parts) != len(("method", "target", "version")) or not parts[1].startswith(b"/"):
-        raise Refusal(HTTPStatus.BAD_REQUEST, "this is not a request for a path")
+        raise Refusal(HTTPStatus.BAD_REQUEST, "the request names no path")
     fields = [_field(line) for line in lines]
     hosts = _values(fields, b"host")
     if len(hosts) != 1 or _name(hosts[0]) not in NAMES:
-        named = f"the Web UI is reached as http://{HOST}:PORT or http://localhost:PORT, not under another name"
-        raise Refusal(HTTPStatus.FORBIDDEN, f"{named}; have a proxy before it send one of these as Host")
+        problem = f"the Web UI answers only to http://{HOST}:PORT and http://localhost:PORT"
+        raise Refusal(HTTPStatus.FORBIDDEN, f"{problem}; a proxy in front of it must send one of these as Host")
     if any(origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}") for origin in _values(fields, b"origin")):
-        raise Refusal(HTTPStatus.FORBIDDEN, "a page from elsewhere may not ask the Web UI")
+        raise Refusal(HTTPStatus.FORBIDDEN, "requests from pages of other origins are not allowed")
     passed = [line for line, (name, _) in zip(lines, fields, strict=True) if name not in HOP_HEADERS]
     return b"\r\n".join((first, *passed, b"Connection: close", b"", b""))
 
@@ -123,10 +123,10 @@ class UiGateway:
         server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_BYTES_MAX, backlog=128)
         await self._closing.wait()
         server.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -169,10 +169,10 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         async with asyncio.timeout(HEAD_SECONDS_MAX):
             return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
-        told = f"the request's head has more than {HEAD_BYTES_MAX:,} bytes"
-        raise Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, told) from error
+        problem = f"the request's head has more than {HEAD_BYTES_MAX:,} bytes"
+        raise Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, problem) from error
     except TimeoutError as error:
-        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not come in time") from error
+        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not arrive in time") from error
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -185,7 +185,7 @@ def _field(line: bytes) -> tuple[bytes, str]:
     """Return a header's name in small letters, and its value."""
     name, colon, value = line.partition(b":")
     if not colon or not name or name != name.strip():  # also a line that goes on with the one before it
-        raise Refusal(HTTPStatus.BAD_REQUEST, "a header of the request has no proper name")
+        raise Refusal(HTTPStatus.BAD_REQUEST, "the request has a header without a valid name")
     return name.lower(), value.decode("latin-1").strip().lower()
 
 

@@ -1,4 +1,4 @@
-"""The worker as a process of its own: where its code is, how to start it, how to know that it serves."""
+"""The worker as a process of its own: where its code is, how to start it, and when it is ready."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def worker_command(
     """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
-    told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
-    for flag, value in told:
+    options = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
+    for flag, value in options:
         command += [f"{flag}={value}"] if value else []
     command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += ["--tools-only"] if tools_only else []
@@ -98,20 +98,20 @@ def embedded_worker_environment(environment: Mapping[str, str] = os.environ) -> 
 
     TLS settings would keep it from connecting, and a key for Temporal Cloud is not for whoever listens on loopback.
     """
-    kept = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
-    return {**worker_environment(kept), "TEMPORAL_CONFIG_FILE": os.devnull}  # else the default file is read
+    variables = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
+    return {**worker_environment(variables), "TEMPORAL_CONFIG_FILE": os.devnull}  # else the default file is read
 
 
 class WorkerProcess:
     """A worker that ends when we do: its standard input is a pipe of ours, and its end is the worker's.
 
-    Lines it prints go to `heard`, from a thread of their own.
+    Lines it prints go to `on_line`, from a thread of their own.
     """
 
     def __init__(
-        self, command: Sequence[str], heard: Callable[[str], None], environment: Mapping[str, str] | None = None
+        self, command: Sequence[str], on_line: Callable[[str], None], environment: Mapping[str, str] | None = None
     ) -> None:
-        self._heard = heard
+        self._on_line = on_line
         self._settled = threading.Event()
         self.ready = False
         self._process = subprocess.Popen(  # noqa: S603  # our own worker, no shell
@@ -181,5 +181,5 @@ class WorkerProcess:
             if line.startswith(READY):
                 self.ready = True
                 self._settled.set()
-            self._heard(line.rstrip("\n"))
+            self._on_line(line.rstrip("\n"))
         self._settled.set()

@@ -1,4 +1,4 @@
-"""Where workers deliver the events of all runs to: files, webhooks, OpenTelemetry, or what you write yourself."""
+"""Where workers deliver the events of all runs: files, webhooks, OpenTelemetry, or a sink of your own."""
 
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.sinks.jsonl import JsonLines

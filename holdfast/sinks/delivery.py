@@ -1,4 +1,4 @@
-"""`Delivery`: everything of one task queue's executions and sessions to one sink, in order, from where it was."""
+"""`Delivery`: delivers the events of one task queue to one sink, in order, from the stored position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.core.base.bounds import SINK_BATCH_BYTES_MAX, SINK_BATCH_EVENTS_MA
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.sinks.batch_delivery import BatchDelivery, backoff, said
+from holdfast.sinks.batch_delivery import BatchDelivery, backoff, error_text
 from holdfast.sinks.event_follower import EventFollower, HistoryPosition, Readers
 from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import ConsumerPosition, Superseded
@@ -73,11 +73,11 @@ class Delivery:
         self._sink = sink
         self._consumer: Final = start.consumer
         self._place = ConsumerPosition(records, temporal.namespace, start)
-        self._offering = BatchDelivery(self._place, sink, self._consumer)
+        self._batches = BatchDelivery(self._place, sink, self._consumer)
         self._looking = Discovery(temporal, start.task_queue, self._place)
         self._readers = Readers(temporal)
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
-        self._taken: dict[str, int] = {}
+        self._queued: dict[str, int] = {}
         """Up to which event a stream has been put into the queue."""
         self._following: dict[str, tuple[EventFollower, asyncio.Task[None]]] = {}
         self._ending: set[str] = set()
@@ -92,11 +92,11 @@ class Delivery:
         await self._place.load(await self._looking.remembered_since())
         try:
             await self._opened()
-            await self._offering.offer(again=True)
+            await self._batches.deliver_batch(again=True)
             self._rested = dict.fromkeys(self._place.told, _Rest())
             await _first_of(self._look(), self._deliver())
         except Superseded:
-            LOGGER.warning("another worker delivers to %s now", self._consumer)
+            LOGGER.warning("another worker now delivers to %s", self._consumer)
         finally:
             tasks = [task for _, task in self._following.values()]
             for task in tasks:
@@ -115,7 +115,7 @@ class Delivery:
                 await self._sink.open()
             except Exception as error:  # noqa: BLE001  # whatever it is, it is tried again and told
                 if tries in (0, 10):
-                    LOGGER.warning("the sink %s cannot be opened: %s; trying again", self._consumer, said(error))
+                    LOGGER.warning("the sink %s cannot be opened: %s; trying again", self._consumer, error_text(error))
                 tries += 1
                 await asyncio.sleep(backoff(tries))
             else:
@@ -129,21 +129,21 @@ class Delivery:
             try:
                 behind = await self._looked()
             except RPCError as error:
-                LOGGER.warning("the server does not list what there is for %s: %s", self._consumer, error.status.name)
+                LOGGER.warning("the server cannot list the runs for %s: %s", self._consumer, error.status.name)
                 behind = False
             if not behind:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _looked(self) -> bool:
         """Follow what is new; return whether only a part of the past was covered, so that the next look is due."""
-        room = self._room()
-        if room <= 0:
+        free = self._free_places()
+        if free <= 0:
             return False
         running = await self._looking.running(self._is_unseen)  # first: what ends now is then among those that ended
         ended, until = await self._looking.ended(self._is_new)
-        for each in ended[:room]:
+        for each in ended[:free]:
             self._begin(each, ended=True)
-        if len(ended) <= room:
+        if len(ended) <= free:
             self._place.looked(until)
         self._dirty = self._dirty or bool(ended)
         await self._follow_more(running)
@@ -151,20 +151,20 @@ class Delivery:
 
     async def _follow_more(self, running: list[EventStream]) -> None:
         """Follow what is new, then what has rested longest, as far as there is room."""
-        room = max(0, self._room())
+        free = max(0, self._free_places())
         new = [each for each in running if self._is_unseen(each.key)]
-        self._looking.behind = len(new) > room
-        new = new[:room]
+        self._looking.behind = len(new) > free
+        new = new[:free]
         for stream in new:
             self._begin(stream, ended=False)
-        longest = sorted(self._rested, key=lambda key: self._rested[key].since)[: room - len(new)]
-        asked = [key for key in longest if self._rested[key].read_to is not None][:RESTED_AT_ONCE]
-        unchanged = await asyncio.gather(*map(self._is_unchanged, asked))
-        quiet = {key for key, is_quiet in zip(asked, unchanged, strict=True) if is_quiet}
+        longest = sorted(self._rested, key=lambda key: self._rested[key].since)[: free - len(new)]
+        checked = [key for key in longest if self._rested[key].read_to is not None][:RESTED_AT_ONCE]
+        unchanged = await asyncio.gather(*map(self._is_unchanged, checked))
+        quiet = {key for key, is_quiet in zip(checked, unchanged, strict=True) if is_quiet}
         for key in longest:
             if key in quiet:
                 self._rested[key] = self._rested[key]._replace(since=time.monotonic())
-            elif key in asked or self._rested[key].read_to is None:
+            elif key in checked or self._rested[key].read_to is None:
                 self._begin(EventStream.of_key(key), ended=False)
 
     async def _is_unchanged(self, key: str) -> bool:
@@ -172,7 +172,7 @@ class Delivery:
         read_to = self._rested[key].read_to
         return read_to is not None and await self._readers.stands_at(EventStream.of_key(key), read_to)
 
-    def _room(self) -> int:
+    def _free_places(self) -> int:
         """Return how many more can be followed, after those of which nothing is heard have made room.
 
         Where the sink takes nothing, nothing is heard of anybody: all stay then.
@@ -195,7 +195,7 @@ class Delivery:
     def _begin(self, stream: EventStream, *, ended: bool) -> None:
         key = stream.key
         self._rested.pop(key, None)
-        after = max(self._taken.get(key, 0), self._place.told.setdefault(key, 0))
+        after = max(self._queued.get(key, 0), self._place.told.setdefault(key, 0))
         following = EventFollower(self._readers, stream, after, self._waiting_put)
         before = [task for each, task in self._following.values() if each.stream.workflow_id == stream.workflow_id]
         self._following[key] = following, asyncio.create_task(self._followed(following, before, ended=ended))
@@ -220,12 +220,12 @@ class Delivery:
             try:
                 await following.follow()
             except ExecutionNotFound:
-                LOGGER.warning("the server has forgotten %s before all of it was delivered", key)
+                LOGGER.warning("the server deleted %s before all of it was delivered", key)
                 return
             except Exception as error:  # noqa: BLE001  # one stream must not keep the others from being told
                 tries += 1
                 if tries >= SINK_FOLLOW_TRIES_MAX and await following.closed():
-                    where = await self._place.put_aside(key, said(error))
+                    where = await self._place.put_aside(key, error_text(error))
                     LOGGER.warning("the events of %s cannot be read: %s; see %s", key, error, where)
                     return
                 following.touched = time.monotonic()
@@ -235,7 +235,7 @@ class Delivery:
 
     async def _waiting_put(self, event: NumberedEvent) -> None:
         await self._waiting.put(event)
-        self._taken[EventStream.of(event).key] = event.sequence
+        self._queued[EventStream.of(event).key] = event.sequence
 
     # --- what is delivered
 
@@ -245,10 +245,10 @@ class Delivery:
             events, ended = await self._next()
             if events:
                 self._place.begin(events)
-                await self._offering.offer()
+                await self._batches.deliver_batch()
             for key in ended:
                 self._place.end(key, datetime.now(UTC))
-                self._taken.pop(key, None)
+                self._queued.pop(key, None)
                 self._ending.discard(key)
             self._dirty = self._dirty or bool(events or ended)
             if self._dirty and self._waiting.empty():

@@ -1,4 +1,4 @@
-"""Following the events of one execution, or of a session's Temporal run, for a sink: from a place on, to its end."""
+"""Following the events of one stream for a sink: from a position to the stream's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`EventStream`: whose events are read as one, in order: an execution's, or those of one Temporal run of a session."""
+"""`EventStream`: events that are read as one, in order: an execution's, or those of one Temporal run of a session."""
 
 from __future__ import annotations
 

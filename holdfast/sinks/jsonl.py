@@ -83,18 +83,18 @@ class JsonLines:
 
     def _write(self, batch: Batch) -> None:
         with self._at_work:
-            self._written(batch)
+            self._append(batch)
 
-    def _written(self, batch: Batch) -> None:
+    def _append(self, batch: Batch) -> None:
         opened = self._current()
         lines = {each.id: to_line(each) for each in batch.events}
         if batch.again:
             _cut_torn_line(opened)
             there = _ids_at_end(opened, max(AGAIN_BYTES, sum(map(len, lines.values()))))
             lines = {id_: line for id_, line in lines.items() if id_ not in there}
-        left = memoryview(b"".join(lines.values()))
-        while left:
-            left = left[os.write(opened, left) :]
+        remaining = memoryview(b"".join(lines.values()))
+        while remaining:
+            remaining = remaining[os.write(opened, remaining) :]
         os.fsync(opened)
 
     def _current(self) -> int:
@@ -146,7 +146,7 @@ def _pieces(opened: int, start: int, end: int) -> list[bytes]:
 
 def _id(line: bytes) -> str | None:
     try:
-        told: Any = json.loads(line)
-        return str(told["id"])
+        event: Any = json.loads(line)
+        return str(event["id"])
     except (ValueError, KeyError, TypeError):  # a line that is not ours
         return None

@@ -86,7 +86,7 @@ class OpenTelemetryLogs:
             for each in batch.events
         ]
         if await asyncio.to_thread(self._exporter.export, records) is not LogRecordExportResult.SUCCESS:
-            raise SinkAway("the collector has not taken them; the exporter's own warning says why")
+            raise SinkAway("the collector did not accept them; the exporter's own warning says why")
 
     async def close(self) -> None:
         """Close connections."""
@@ -115,7 +115,7 @@ def log_record(numbered: NumberedEvent, *, content: bool) -> LogRecord:
 
 def _attributes(numbered: NumberedEvent) -> Attributes:
     event = numbered.event
-    told: Attributes = {
+    attributes: Attributes = {
         "holdfast.event.id": numbered.id,
         "holdfast.event.sequence": numbered.sequence,
         "holdfast.event.version": VERSION,
@@ -123,7 +123,7 @@ def _attributes(numbered: NumberedEvent) -> Attributes:
         "gen_ai.conversation.id": event.agent_id,
         **(_of_session(event) if isinstance(event, SessionEvent) else _of_execution(event)),
     }
-    return {name: value for name, value in told.items() if value not in (None, "", ())}
+    return {name: value for name, value in attributes.items() if value not in (None, "", ())}
 
 
 def _of_execution(event: AnyObserved) -> Mapping[str, Any]:
@@ -170,9 +170,9 @@ def _own(event: AnyObserved) -> Mapping[str, Any]:  # one case per kind of event
         case SubagentSpawned():
             return {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
         case SubagentCompleted():
-            told: dict[str, Any] = {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
-            told |= {"holdfast.status": event.status.value, "holdfast.cost": event.cost}
-            return {**told, **_usage(event.usage), **_unpriced(event.unpriced)}
+            attributes: dict[str, Any] = {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
+            attributes |= {"holdfast.status": event.status.value, "holdfast.cost": event.cost}
+            return {**attributes, **_usage(event.usage), **_unpriced(event.unpriced)}
         case InferenceRequestStarted():
             return {"gen_ai.operation.name": "chat", "gen_ai.request.max_tokens": event.max_output_tokens}
         case InferenceResponseReceived():
@@ -196,8 +196,8 @@ def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
             ended = event.tool_execution
             error = None if ended.error is None else ended.error.type
             seconds = (ended.completed_at - ended.started_at).total_seconds()
-            told = {"holdfast.outcome": ended.outcome.value, "error.type": error, "holdfast.seconds": seconds}
-            return {**_tool(ended.call.name, ended.call.id), **told}
+            attributes = {"holdfast.outcome": ended.outcome.value, "error.type": error, "holdfast.seconds": seconds}
+            return {**_tool(ended.call.name, ended.call.id), **attributes}
         case ApprovalResolved():
             return {"gen_ai.tool.call.id": event.call_id, "holdfast.decision": str(event.decision)}
         case HookExecuted():

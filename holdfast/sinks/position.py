@@ -1,4 +1,4 @@
-"""`ConsumerPosition`: how far a sink has got, kept in the record store: what it got last, and how much it has of whom.
+"""`ConsumerPosition`: how far a sink has got, in the record store: its latest batch, and the position in each stream.
 
     sinks/NAMESPACE/QUEUE/CONSUMER/place      all of it, written before each batch is delivered
     sinks/NAMESPACE/QUEUE/CONSUMER/aside/ID   what the sink would not take, or an execution that could not be read
@@ -76,13 +76,13 @@ class ConsumerPosition:
 
     def _take(self, data: bytes) -> None:
         try:
-            kept = _read(data)
-            self.batch = tuple(map(from_dict, kept.events))
+            saved = _read(data)
+            self.batch = tuple(map(from_dict, saved.events))
         except (ValidationError, ValueError) as error:
-            told = f"the place of a sink, {self._folder}, cannot be read: {type(error).__name__}"
-            raise StorageFailed(f"{told}; restore it, or delete it to have everything delivered again") from None
-        self.looked_until, self.singly = kept.looked_until, kept.singly
-        self.told, self.done = dict(kept.told), dict(kept.done)
+            problem = f"the stored position of a sink, {self._folder}, cannot be read: {type(error).__name__}"
+            raise StorageFailed(f"{problem}; restore it, or delete it to have everything delivered again") from None
+        self.looked_until, self.singly = saved.looked_until, saved.singly
+        self.told, self.done = dict(saved.told), dict(saved.done)
 
     async def save(self) -> None:
         """Write it down. Raises Superseded where another runner has taken over, StorageFailed."""
@@ -94,8 +94,8 @@ class ConsumerPosition:
     async def put_aside(self, name: str, why: str, events: Iterable[NumberedEvent] = ()) -> str:
         """Keep what is not delivered, and return under which name."""
         name = f"{self._folder}/aside/{quote(name, safe='')}"
-        told: dict[str, Any] = {"why": why, "events": [to_dict(each) for each in events]}
-        await self._records.write_sink(name, to_json(told))
+        document: dict[str, Any] = {"why": why, "events": [to_dict(each) for each in events]}
+        await self._records.write_sink(name, to_json(document))
         return name
 
     def begin(self, batch: Iterable[NumberedEvent], *, singly: bool = False) -> None:
@@ -121,7 +121,7 @@ class ConsumerPosition:
         self.done = {id_: at for id_, at in self.done.items() if at >= oldest}
 
     async def _write(self) -> None:
-        kept = _SavedPosition(
+        saved = _SavedPosition(
             runner=self._runner,
             looked_until=self.looked_until,
             told=self.told,
@@ -129,7 +129,7 @@ class ConsumerPosition:
             events=tuple(map(to_dict, self.batch)),
             singly=self.singly,
         )
-        await self._records.write_sink(f"{self._folder}/place", canonical(kept))
+        await self._records.write_sink(f"{self._folder}/place", canonical(saved))
 
 
 def _read(data: bytes) -> _SavedPosition:

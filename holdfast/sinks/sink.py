@@ -1,4 +1,4 @@
-"""What a sink is: a protocol, what it is given, and how it says that it cannot take it. Delivers nothing itself."""
+"""`Sink`: the protocol, the batch it receives, and the errors with which it refuses one. Delivers nothing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks as they are written down: `[NAME=]KIND[:PLACE]`, in `--sink` and in HOLDFAST_SINKS."""
+"""Sinks as text: `[NAME=]KIND[:PLACE]`, in `--sink` and in HOLDFAST_SINKS."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.runtime.imports import imported_object
 from holdfast.sinks.jsonl import JsonLines
 from holdfast.sinks.sink import Sink
-from holdfast.telemetry.settings import tells_content
+from holdfast.telemetry.settings import content_is_traced
 
 SINKS_MAX: Final = 16
 """The most sinks of one worker: each has pollers and slots of its own."""
 
-FORM: Final = (
-    "write jsonl:FILE, webhook:URL, webhook:$VARIABLE, otlp or python:MODULE:NAME, with NAME= before it or not"
-)
+FORM: Final = "write jsonl:FILE, webhook:URL, webhook:$VARIABLE, otlp or python:MODULE:NAME, optionally after NAME="
 
 EXTRAS: Final = {"aiohttp": "webhook", "opentelemetry": "telemetry"}
 """What a sink needs beyond the base install, with the extra that brings it."""
@@ -30,29 +28,29 @@ EXTRAS: Final = {"aiohttp": "webhook", "opentelemetry": "telemetry"}
 Environment = Mapping[str, str]
 
 
-def sinks_from(given: Sequence[str], environment: Environment = os.environ) -> tuple[Sink, ...]:
-    """Return the sinks that are `given`, else those that HOLDFAST_SINKS lists, with blanks between them.
+def sinks_from(urls: Sequence[str], environment: Environment = os.environ) -> tuple[Sink, ...]:
+    """Return the sinks of `urls`, else those of HOLDFAST_SINKS, which blanks separate.
 
     Nothing is opened or sent yet. Raises InvalidInput for what is no sink and for two of one name; MissingPart.
     """
-    texts = [*given] or environment.get("HOLDFAST_SINKS", "").split()
+    texts = [*urls] or environment.get("HOLDFAST_SINKS", "").split()
     if len(texts) > SINKS_MAX:
         raise InvalidInput(f"{len(texts)} sinks are too many; a worker has at most {SINKS_MAX}")
     sinks = tuple(_sink(text, environment) for text in texts)
     names = [each.name for each in sinks]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidInput(f"two sinks are called {name!r}; write another name before one: OTHER={name}:…")
+            raise InvalidInput(f"two sinks are named {name!r}; write another name before one: OTHER={name}:…")
     return sinks
 
 
 def _sink(text: str, environment: Environment) -> Sink:
-    found = re.fullmatch(r"(?:([^=:/]*)=)?([a-z]+)(?::(.*))?", text, flags=re.DOTALL)
-    if found is None:
+    parts = re.fullmatch(r"(?:([^=:/]*)=)?([a-z]+)(?::(.*))?", text, flags=re.DOTALL)
+    if parts is None:
         raise InvalidInput(f"a sink of {len(text)} characters cannot be read; {FORM}")
-    name, kind, place = found[1], found[2], found[3] or ""
+    name, kind, place = parts[1], parts[2], parts[3] or ""
     if kind not in _KINDS:
-        raise InvalidInput(f"there is no kind of sink {kind[:80]!r}; {suggestion(kind, _KINDS)}")
+        raise InvalidInput(f"unknown kind of sink {kind[:80]!r}; {suggestion(kind, _KINDS)}")
     chosen = checked_consumer(kind if name is None else name)
     try:
         return _KINDS[kind](chosen, place, environment)
@@ -79,7 +77,7 @@ def _webhook(name: str, place: str, environment: Environment) -> Sink:
     if place.startswith("$"):
         url = environment.get(place[1:], "")
         if not url:
-            raise InvalidInput(f"the sink {name!r} is to go to the URL in {place[:80]}, which is not set")
+            raise InvalidInput(f"the sink {name!r} takes its URL from {place[:80]}, which is not set")
     own = environment.get(f"HOLDFAST_WEBHOOK_SECRET_{name.upper().replace('-', '_')}")
     return Webhook(url, name=name, secret=own or environment.get("HOLDFAST_WEBHOOK_SECRET") or None)
 
@@ -87,16 +85,16 @@ def _webhook(name: str, place: str, environment: Environment) -> Sink:
 def _otlp(name: str, place: str, environment: Environment) -> Sink:
     from holdfast.sinks.otlp import OpenTelemetryLogs  # noqa: PLC0415  # needs an extra
 
-    return OpenTelemetryLogs(name=name, endpoint=place or None, content=tells_content(environment))
+    return OpenTelemetryLogs(name=name, endpoint=place or None, content=content_is_traced(environment))
 
 
 def _python(name: str, place: str, _: Environment) -> Sink:
-    found: Any = imported_object(place, "sink")
-    made: Any = found(name) if isinstance(found, type) or not hasattr(found, "deliver") else found
-    if not all(callable(getattr(made, each, None)) for each in ("open", "deliver", "close")):
-        raise InvalidInput(f"python:{place[:200]} is no sink: it lacks open, deliver or close")
-    checked_consumer(str(getattr(made, "name", "")))
-    sink: Sink = made
+    imported: Any = imported_object(place, "sink")
+    candidate: Any = imported(name) if isinstance(imported, type) or not hasattr(imported, "deliver") else imported
+    if not all(callable(getattr(candidate, each, None)) for each in ("open", "deliver", "close")):
+        raise InvalidInput(f"python:{place[:200]} is not a sink: it needs open, deliver and close")
+    checked_consumer(str(getattr(candidate, "name", "")))
+    sink: Sink = candidate
     return sink
 
 

@@ -1,4 +1,4 @@
-"""Which executions and sessions a sink has to hear of: those that run, and those that ended since it last looked."""
+"""Discovery of a sink's streams: those that run, and those that ended since the last look."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENDED: Final = (
 )
 """An execution ends once, whatever Temporal runs it has; of a session each Temporal run does."""
 
-Wanted = Callable[[str], bool]
+Include = Callable[[str], bool]
 """Says of a stream's key whether the stream is to be listed."""
 
 
@@ -57,8 +57,8 @@ class Discovery:
         self.behind = False
         """Whether more goes on than could be followed after the last look: then the next one is as thorough."""
 
-    async def running(self, wanted: Wanted) -> list[EventStream]:
-        """Return streams that go on and are `wanted`, at most SINK_LISTED_MAX. Raises RPCError.
+    async def running(self, include: Include) -> list[EventStream]:
+        """Return the running streams to `include`, at most SINK_LISTED_MAX. Raises RPCError.
 
         The server lists the latest to begin first: most looks go no further than to the SINK_LISTED_MAX latest, each
         DEEP_LOOKS-th one through all.
@@ -66,42 +66,42 @@ class Discovery:
         ours = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)})"
         thorough = self.behind or self._looks % DEEP_LOOKS == 0
         return await self._listed(
-            f"{ours} AND ExecutionStatus = 'Running'", wanted, None if thorough else SINK_LISTED_MAX
+            f"{ours} AND ExecutionStatus = 'Running'", include, None if thorough else SINK_LISTED_MAX
         )
 
-    async def ended(self, wanted: Wanted) -> tuple[list[EventStream], datetime]:
-        """Return `wanted` streams that ended since the last look, and until when that is all. Raises RPCError."""
+    async def ended(self, include: Include) -> tuple[list[EventStream], datetime]:
+        """Return the streams to `include` that ended since the last look, and until when. Raises RPCError."""
         now = datetime.now(UTC)
         back = SHALLOW if self._looks % DEEP_LOOKS else MARGIN
         since = self._place.looked_until - back
         while True:
             until = min(self._place.looked_until + self._span, now)
             times = f"CloseTime >= '{since.isoformat()}' AND CloseTime <= '{until.isoformat()}'"
-            found = await self._listed(f"{ENDED} AND {times}", wanted)
-            if len(found) < SINK_LISTED_MAX or self._span <= SPAN_MIN:
+            streams = await self._listed(f"{ENDED} AND {times}", include)
+            if len(streams) < SINK_LISTED_MAX or self._span <= SPAN_MIN:
                 break
             self._span /= 2
         self._looks += 1
-        if len(found) >= SINK_LISTED_MAX:  # within SPAN_MIN: those first, and then the same time once more
-            return found, self._place.looked_until
+        if len(streams) >= SINK_LISTED_MAX:  # within SPAN_MIN: those first, and then the same time once more
+            return streams, self._place.looked_until
         self._span = min(self._span * 2, SPAN_MAX)
-        return found, until
+        return streams, until
 
     async def remembered_since(self) -> datetime:
         """Return since when the server may remember executions that have ended."""
         request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
         described = await self._temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
-        kept: Duration = described.config.workflow_execution_retention_ttl
-        return datetime.now(UTC) - max(kept.ToTimedelta(), RETENTION_MIN)
+        retention: Duration = described.config.workflow_execution_retention_ttl
+        return datetime.now(UTC) - max(retention.ToTimedelta(), RETENTION_MIN)
 
-    async def _listed(self, query: str, wanted: Wanted, limit: int | None = None) -> list[EventStream]:
-        found: dict[EventStream, datetime] = {}
+    async def _listed(self, query: str, include: Include, limit: int | None = None) -> list[EventStream]:
+        streams: dict[EventStream, datetime] = {}
         query = f"{self._ours} AND {query}"
         async for each in self._temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
             of_session = base_type(each.workflow_type) == AGENT_SESSION
             stream = EventStream(each.id, each.run_id if of_session else None)
-            if wanted(stream.key):
-                found.setdefault(stream, each.start_time)
-                if len(found) >= SINK_LISTED_MAX:
+            if include(stream.key):
+                streams.setdefault(stream, each.start_time)
+                if len(streams) >= SINK_LISTED_MAX:
                     break
-        return sorted(found, key=found.__getitem__)
+        return sorted(streams, key=streams.__getitem__)

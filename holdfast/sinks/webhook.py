@@ -1,4 +1,4 @@
-"""`Webhook`: a sink that is an HTTP endpoint: batches as JSON, signed, each under a key that never changes."""
+"""`Webhook`: a sink that is an HTTP endpoint: batches as JSON, signed, each with an idempotency key."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ class Webhook:
 
     def _signed(self, id_: str, body: bytes) -> dict[str, str]:
         moment = str(int(time.time()))
-        told = {"webhook-id": id_, "webhook-timestamp": moment}
+        headers = {"webhook-id": id_, "webhook-timestamp": moment}
         if self._key is None:
-            return told
+            return headers
         digest = hmac.digest(self._key, f"{id_}.{moment}.".encode() + body, sha256)
-        return {**told, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+        return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
 
 
 def checked_url(url: str) -> str:
     """Return the URL of an endpoint; InvalidInput, which does not repeat it, for what is none."""
     if not _is_url(url):
-        raise InvalidInput("the webhook's URL is none; write webhook:https://HOST/PATH, or webhook:$VARIABLE")
+        raise InvalidInput("the webhook's URL is not valid; write webhook:https://HOST/PATH, or webhook:$VARIABLE")
     if "@" in urlsplit(url).netloc:
         raise InvalidInput("the webhook's URL holds a user or password; sign with HOLDFAST_WEBHOOK_SECRET instead")
     return url
@@ -110,8 +110,8 @@ def _key(secret: str | None) -> bytes | None:
     try:
         return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error:
-        raise InvalidInput(f"the webhook's secret begins with {SECRET_PREFIX} and is no base64 after it") from None
+        raise InvalidInput(f"the webhook's secret begins with {SECRET_PREFIX} but is not base64 after it") from None
 
 
-def _seconds(told: str) -> float | None:
-    return min(float(told), RETRY_AFTER_SECONDS_MAX) if told.isascii() and told.isdigit() else None
+def _seconds(header: str) -> float | None:
+    return min(float(header), RETRY_AFTER_SECONDS_MAX) if header.isascii() and header.isdigit() else None

@@ -94,6 +94,9 @@ PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, Transcrip
 """What answers queries."""
 
 
+_FORMATS: Final = PydanticPayloadConverter().converters
+
+
 @cache
 def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
     """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
@@ -193,6 +196,9 @@ class PayloadFormat(PydanticPayloadConverter):
     """Values as JSON; the answers of queries are marked, and a `SnapshotReference` is its digest."""
 
     _in_workflow = False
+
+    def __init__(self) -> None:  # the SDK makes one for most of the payloads: they share what they are made of
+        self.converters = _FORMATS
 
     def for_workflow(self) -> PayloadFormat:
         """Return the converter that a workflow uses, which is to decide itself about its own input."""

@@ -38,7 +38,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.branch_points import cut, messages_before
-from holdfast.core.wire.carry_over import SealedHistory, said_parts, snapshot_of, whole
+from holdfast.core.wire.carry_over import SealedHistory, message_parts, snapshot_of, whole
 from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
@@ -109,7 +109,7 @@ class Records:
     async def frames(self, digest: str) -> bytes:
         """Return what a `SnapshotReference` names: the snapshot and its parts but the steps'. Raises StorageFailed."""
         data = await self._read_content(SNAPSHOTS, digest)
-        return framed((data, *await self._parts(said_parts(self._understood(digest, data)))))
+        return framed((data, *await self._parts(message_parts(self._understood(digest, data)))))
 
     async def state(self, digest: str) -> AgentState:
         """Return all that a snapshot holds: the agent with its execution and that one's steps. Raises StorageFailed."""

@@ -1,1 +1,1 @@
-"""Traces and the metrics endpoint: what of them is on, and the parts that do it. Off unless somebody asks for it."""
+"""Traces and the metrics endpoint: their settings, and the parts that serve them. Off unless asked for."""

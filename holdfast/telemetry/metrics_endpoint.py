@@ -1,4 +1,4 @@
-"""The metrics endpoint of a worker: where it listens, and the SDK's configuration of it. Off unless asked for."""
+"""The metrics endpoint of a worker: its address, and the SDK's configuration of it. Off unless asked for."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[0-9.]+|localhost):
 PORT_MAX: Final = 65_535
 
 
-def metrics_address(given: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return HOST:PORT as the SDK wants it, of what is `given` or HOLDFAST_METRICS; none where metrics are off.
+def metrics_address(option: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return HOST:PORT as the SDK wants it, from `option` or HOLDFAST_METRICS; none where metrics are off.
 
     Raises InvalidInput for what is no address of this machine's: HOST is a number, not a name, and PORT not 0.
     """
-    text = given or environment.get("HOLDFAST_METRICS")
+    text = option or environment.get("HOLDFAST_METRICS")
     if not text:
         return None
-    found = ADDRESS.fullmatch(text)
-    host = (found["host"] or HOST).replace("localhost", HOST) if found else ""
-    if found is None or not _is_number(host) or not 1 <= int(found["port"]) <= PORT_MAX:
-        told = f"the metrics address is {text[:80]!r}"
-        raise InvalidInput(f"{told}; give HOST:PORT with a numeric host, like {HOST}:9464, or the port alone")
-    return f"{host}:{int(found['port'])}"
+    parts = ADDRESS.fullmatch(text)
+    host = (parts["host"] or HOST).replace("localhost", HOST) if parts else ""
+    if parts is None or not _is_number(host) or not 1 <= int(parts["port"]) <= PORT_MAX:
+        problem = f"the metrics address is {text[:80]!r}"
+        raise InvalidInput(f"{problem}; give HOST:PORT with a numeric host, like {HOST}:9464, or the port alone")
+    return f"{host}:{int(parts['port'])}"
 
 
 def _is_number(host: str) -> bool:
@@ -60,6 +60,6 @@ def not_listening(address: str, error: Exception) -> HoldfastError:
     """Return why the endpoint cannot be there."""
     text = str(error)
     if "in use" in text:
-        taken = f"the metrics address {address} is taken by another program"
-        return PortTaken(f"{taken}; stop it or choose another one with --metrics or HOLDFAST_METRICS")
+        problem = f"the metrics address {address} is taken by another program"
+        return PortTaken(f"{problem}; stop it or choose another one with --metrics or HOLDFAST_METRICS")
     return InvalidInput(f"the metrics address {address} cannot be used: {' '.join(text.split())[:200]}")

@@ -1,4 +1,4 @@
-"""Whether traces are told, and with which content: read once from the environment. Imports no OpenTelemetry."""
+"""Settings of traces: whether they are on, and with content; read once. Imports no OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Telemetry:
             raise MissingPart(f"HOLDFAST_TELEMETRY is otlp, but {problem}")
         return cls(
             traces=problem is None,
-            content=tells_content(environment),
-            problem=problem and f"no traces are told: {problem}",
+            content=content_is_traced(environment),
+            problem=problem and f"traces are off: {problem}",
         )
 
 
@@ -56,7 +56,7 @@ NO_TELEMETRY: Final = Telemetry()
 """Nothing is told."""
 
 
-def tells_content(environment: Mapping[str, str] = os.environ) -> bool:
+def content_is_traced(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether what was said may be told, too."""
     return (environment.get(CONTENT) or "").lower() == "true"
 
@@ -71,7 +71,7 @@ def _is_implied(environment: Mapping[str, str]) -> bool:
 def _problem(environment: Mapping[str, str]) -> str | None:
     protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), "http/protobuf")
     if protocol != "http/protobuf":
-        return f"traces travel by http/protobuf alone, and the protocol asked for is {protocol[:40]!r}"
+        return f"traces need the protocol http/protobuf; {protocol[:40]!r} is not supported"
     if not all(_is_there(part) for part in PARTS):
         return "OpenTelemetry is not installed: pip install 'holdfast[telemetry]'"
     return None

@@ -67,7 +67,7 @@ class Spans:
         facts |= {name: value for name, value in optional.items() if value is not None}
         with _span(f"chat {model}", SpanKind.CLIENT, facts) as span:
             if self._content:
-                span.set_attributes(_asked(request))
+                span.set_attributes(_request_attributes(request))
             yield ModelSpan(span, content=self._content)
 
     @contextmanager
@@ -102,8 +102,8 @@ class ModelSpan:
             }
         )
         if self._content:
-            said = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
-            message = {**_message(said), "finish_reason": response.finish_reason}
+            answer = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
+            message = {**_message(answer), "finish_reason": response.finish_reason}
             self._span.set_attribute("gen_ai.output.messages", _json([message]))
 
 
@@ -146,13 +146,13 @@ def _place() -> dict[str, Any]:
     return {**place, "holdfast.step": int(step[1])} if step else place
 
 
-def _asked(request: ModelRequest) -> dict[str, str]:
+def _request_attributes(request: ModelRequest) -> dict[str, str]:
     """Return what the model is told, the latest messages of it."""
-    asked = {"gen_ai.input.messages": _json([_message(each) for each in request.messages[-SPAN_MESSAGES_MAX:]])}
+    attributes = {"gen_ai.input.messages": _json([_message(each) for each in request.messages[-SPAN_MESSAGES_MAX:]])}
     if request.system_prompt:
         prompt = clamped(request.system_prompt, SPAN_TEXT_CHARS_MAX)
-        asked["gen_ai.system_instructions"] = _json([{"type": "text", "content": prompt}])
-    return asked
+        attributes["gen_ai.system_instructions"] = _json([{"type": "text", "content": prompt}])
+    return attributes
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where a trace begins: a client that starts a run, or says something to a session. Only the trace goes with it."""
+"""Where a trace begins: a client that starts a run, or sends a message to a session. Only the trace goes with it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class TracedClient(Interceptor):
 
 class _TracedCalls(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002  # the SDK's name
-        given = input.args[0] if input.args else None
-        if kind_of(input.workflow) != "run" or not isinstance(given, ExecutionInput):
+        start = input.args[0] if input.args else None
+        if kind_of(input.workflow) != "run" or not isinstance(start, ExecutionInput):
             with _alone():
                 return await super().start_workflow(input)
-        agent = given.definition.name
+        agent = start.definition.name
         with _span(f"start {agent}", {AGENT_NAME: agent, EXECUTION_ID: input.id}):
             return await super().start_workflow(input)
 
@@ -50,11 +50,11 @@ class _TracedCalls(OutboundInterceptor):
         self,
         input: StartWorkflowUpdateWithStartInput,  # noqa: A002  # the SDK's name
     ) -> WorkflowUpdateHandle[Any]:
-        with _asked(input.update_workflow_input.update, input.start_workflow_input.id):
+        with _update_span(input.update_workflow_input.update, input.start_workflow_input.id):
             return await super().start_update_with_start_workflow(input)
 
     async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002  # the SDK's name
-        with _asked(input.update, input.id):
+        with _update_span(input.update, input.id):
             return await super().start_workflow_update(input)
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002  # the SDK's name
@@ -67,7 +67,7 @@ class _TracedCalls(OutboundInterceptor):
 
 
 @contextmanager
-def _asked(update: str, session_id: str) -> Generator[None]:
+def _update_span(update: str, session_id: str) -> Generator[None]:
     with _span(SEND_UPDATE, {CONVERSATION_ID: session_id}) if update == SEND_UPDATE else _alone():
         yield
 

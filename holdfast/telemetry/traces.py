@@ -78,7 +78,7 @@ class Tracing:
         flushing.join(FLUSH_SECONDS)
 
 
-_begun: Final = list[Tracing]()
+_running: Final = list[Tracing]()
 """The process's, once it has begun: OpenTelemetry's global provider can be set once."""
 
 
@@ -89,13 +89,13 @@ def tracing(telemetry: Telemetry) -> Tracing | None:
     """
     if not telemetry.traces:
         return None
-    if not _begun:
+    if not _running:
         # a program without logging is not to hear of a collector that is away; a worker's log does
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-        begun = begin(BatchSpanProcessor(OTLPSpanExporter()))
-        before_leaving(begun.flush)
-        atexit.register(begun.flush)
-    return replace(_begun[0], content=telemetry.content)
+        started = begin(BatchSpanProcessor(OTLPSpanExporter()))
+        before_leaving(started.flush)
+        atexit.register(started.flush)
+    return replace(_running[0], content=telemetry.content)
 
 
 def begin(processor: SpanProcessor) -> Tracing:
@@ -111,5 +111,5 @@ def begin(processor: SpanProcessor) -> Tracing:
             sampler=sampler, resource=resource, shutdown_on_exit=False, active_span_processor=processors
         )
     )
-    _begun.append(Tracing(sampler, resource, processors))
-    return _begun[0]
+    _running.append(Tracing(sampler, resource, processors))
+    return _running[0]

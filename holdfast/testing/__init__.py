@@ -14,7 +14,7 @@ from holdfast.testing.assertions import (
     assert_stopped,
     assert_within_budget,
     calls_of,
-    told_run,
+    run_summary,
 )
 from holdfast.testing.builders import (
     a_call,
@@ -69,11 +69,11 @@ __all__ = [
     "differences",
     "idempotency_key",
     "numbered_ids",
+    "run_summary",
     "say",
     "scripted_tool",
     "serve",
     "ticking_clock",
-    "told_run",
     "user",
 ]
 

@@ -1,4 +1,4 @@
-"""Assertions about a run whose failures show the run: what was expected, what there was, and the steps in a few lines.
+"""Assertions about a run whose failures show the run: the expected, the actual, and the steps in a few lines.
 
 state = await driver.execute("Where is order 17?")
 assert_completed(state, answer="It left this morning.")
@@ -20,13 +20,13 @@ from holdfast.core.conversation.steps import AgentStep
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.comparison import TIMES, differences
 
-STEPS_TOLD_MAX: Final = 10
+STEPS_SHOWN_MAX: Final = 10
 """Steps that a failure shows: the latest ones."""
 
-CALLS_TOLD_MAX: Final = 5
+CALLS_SHOWN_MAX: Final = 5
 LINE_CHARS_MAX: Final = 160
 
-DIFFERENCES_TOLD_MAX: Final = 20
+DIFFERENCES_SHOWN_MAX: Final = 20
 
 SECONDS_OVER: Final = 5.0
 """How much later than its time limit a run may end unless a test says otherwise: a bound, no measurement."""
@@ -78,23 +78,23 @@ def assert_called(
     For an argument that is itself called `times`, look at `calls_of`.
     """
     __tracebackhide__ = True
-    found = sum(_has(call, arguments) for call in calls_of(state, tool))
-    if found == times or (times is None and found):
+    count = sum(_has(call, arguments) for call in calls_of(state, tool))
+    if count == times or (times is None and count):
         return
     name = tool.name if isinstance(tool, Tool) else tool
-    wanted = "at least once" if times is None else f"{times} times"
-    _fail(f"{name}({_told_arguments(arguments)}) ran {found} times, not {wanted}", state)
+    expected = "at least once" if times is None else f"{times} times"
+    _fail(f"{name}({_arguments_text(arguments)}) ran {count} times, not {expected}", state)
 
 
 def _has(call: ToolCall, arguments: Mapping[str, object]) -> bool:
     return all(name in call.arguments and call.arguments[name] == value for name, value in arguments.items())
 
 
-def assert_every_call_answered(said: AgentState | Iterable[Message]) -> None:
+def assert_every_call_answered(conversation: AgentState | Iterable[Message]) -> None:
     """Check the providers' pairing rule: the calls of a message are answered right behind it, once each, in order."""
     __tracebackhide__ = True
     open_ids: list[str] = []
-    for index, message in enumerate(said.messages if isinstance(said, AgentState) else said):
+    for index, message in enumerate(conversation.messages if isinstance(conversation, AgentState) else conversation):
         if message.role == "tool":
             if not open_ids or message.tool_call_id != open_ids.pop(0):
                 raise AssertionError(
@@ -144,14 +144,14 @@ def _cost(state: AgentState) -> float:
 def assert_same_run(one: AgentState, other: AgentState, *, ignoring: Iterable[str] = TIMES) -> None:
     """Check that two runs left the same state, but for when it happened; the failure lists each difference's path."""
     __tracebackhide__ = True
-    found = differences(one, other, ignoring)
-    if found:
-        more = [f"and {len(found) - DIFFERENCES_TOLD_MAX} more"] if len(found) > DIFFERENCES_TOLD_MAX else []
-        told = "\n  ".join(["the runs differ:", *found[:DIFFERENCES_TOLD_MAX], *more])
-        raise AssertionError(told)
+    lines = differences(one, other, ignoring)
+    if lines:
+        more = [f"and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
+        text = "\n  ".join(["the runs differ:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
+        raise AssertionError(text)
 
 
-def told_run(state: AgentState) -> str:
+def run_summary(state: AgentState) -> str:
     """Return what happened in the latest execution, in a few lines: status, reason, error, answer and steps."""
     lines = [f"{state.status} ({state.stop_reason or 'no stop reason'}) after {state.step_count} steps"]
     if state.execution and state.execution.error:
@@ -160,10 +160,10 @@ def told_run(state: AgentState) -> str:
     if state.current_response:
         lines.append(f"answer: {_short(state.current_response)}")
     steps = _steps(state)
-    if len(steps) > STEPS_TOLD_MAX:
-        lines.append(f"({len(steps) - STEPS_TOLD_MAX} earlier steps)")
-    for step in steps[-STEPS_TOLD_MAX:]:
-        lines += _told_step(step)
+    if len(steps) > STEPS_SHOWN_MAX:
+        lines.append(f"({len(steps) - STEPS_SHOWN_MAX} earlier steps)")
+    for step in steps[-STEPS_SHOWN_MAX:]:
+        lines += _step_lines(step)
     return "\n  ".join(lines)
 
 
@@ -172,22 +172,22 @@ def _steps(state: AgentState) -> tuple[AgentStep, ...]:
     return state.steps if under_way is None else (*state.steps, under_way)
 
 
-def _told_step(step: AgentStep) -> list[str]:
+def _step_lines(step: AgentStep) -> list[str]:
     if step.inference_response is None:
         errors = "; ".join(f"{error.type}: {error.message}" for error in step.errors)
         return [f"step {step.number}: {_short(errors) if errors else 'the model has not answered'}"]
     ended = {execution.call.id: execution for execution in step.tool_executions}
     lines = [f"step {step.number}: {step.step_type}"]
-    for call in step.requested_tool_calls[:CALLS_TOLD_MAX]:
+    for call in step.requested_tool_calls[:CALLS_SHOWN_MAX]:
         execution = ended.get(call.id)
         how = f"{execution.outcome}: {_short(execution.answer.text)}" if execution else "no answer yet"
-        lines.append(f"  {_cut(f'{call.name}({_told_arguments(call.arguments)})')} {how}")
-    if len(step.requested_tool_calls) > CALLS_TOLD_MAX:
-        lines.append(f"  and {len(step.requested_tool_calls) - CALLS_TOLD_MAX} more calls")
+        lines.append(f"  {_cut(f'{call.name}({_arguments_text(call.arguments)})')} {how}")
+    if len(step.requested_tool_calls) > CALLS_SHOWN_MAX:
+        lines.append(f"  and {len(step.requested_tool_calls) - CALLS_SHOWN_MAX} more calls")
     return lines
 
 
-def _told_arguments(arguments: Mapping[str, object]) -> str:
+def _arguments_text(arguments: Mapping[str, object]) -> str:
     return _cut(", ".join(f"{name}={value!r}" for name, value in arguments.items()))
 
 
@@ -205,4 +205,4 @@ def _listed(ids: list[str]) -> str:
 
 def _fail(what: str, state: AgentState) -> NoReturn:
     __tracebackhide__ = True
-    raise AssertionError(f"{what}:\n  {told_run(state)}")
+    raise AssertionError(f"{what}:\n  {run_summary(state)}")

@@ -1,4 +1,4 @@
-"""Legal values from few words, for tests: messages, calls, answers, and states that the real loop has made.
+"""Builders of legal values for tests: messages, calls, answers, and states that the real loop has made.
 
     a_state(conversation=[user("Where is order 17?"), assistant("It left.")], steps=3, status="completed")
 
@@ -127,29 +127,29 @@ def a_state(
 
     Raises InvalidInput for what no run can come to, such as an answer of a run that was stopped.
     """
-    wanted, exchanges = ExecutionStatus(status), _exchanges(conversation)
+    expected, exchanges = ExecutionStatus(status), _exchanges(conversation)
     run = _Run(agent, usage=usage)
-    if wanted is ExecutionStatus.PENDING:
+    if expected is ExecutionStatus.PENDING:
         if steps:
             raise InvalidInput(f"a run that is pending has no steps, not {steps}; it has not begun")
         run.answer(exchanges if conversation else ())
         return run.state.for_next_execution(run.clock())
     *earlier, (question, answer) = exchanges
     run.answer(earlier)
-    number = _steps_of(wanted, steps, answer)
+    number = _steps_of(expected, steps, answer)
     run.begin(question, budget or agent.budget)
-    run.look(number - (number > 0 and wanted in ENDING_IN_A_STEP))
-    run.end(wanted, answer or ANSWER, reason, whole=number == 0)
-    if (run.state.status, run.state.step_count) != (wanted, number):
-        told = f"{run.state.status} after {run.state.step_count} steps ({run.state.stop_reason})"
-        raise InvalidInput(f"the run is {told} with this budget, not {wanted} after {number}; change one of them")
+    run.look(number - (number > 0 and expected in ENDING_IN_A_STEP))
+    run.end(expected, answer or ANSWER, reason, whole=number == 0)
+    if (run.state.status, run.state.step_count) != (expected, number):
+        actual = f"{run.state.status} after {run.state.step_count} steps ({run.state.stop_reason})"
+        raise InvalidInput(f"the run is {actual} with this budget, not {expected} after {number}; change one of them")
     return run.state
 
 
 def _steps_of(status: ExecutionStatus, steps: int | None, answer: str | None) -> int:
     number = int(status in ENDING_IN_A_STEP) if steps is None else steps
     if answer is not None and status is not ExecutionStatus.COMPLETED:
-        raise InvalidInput(f"a run that is {status} has not answered; leave the last answer of the conversation away")
+        raise InvalidInput(f"a run that is {status} has not answered; leave out the last answer of the conversation")
     if not 0 <= number <= STEPS_MAX or (number == 0 and status is ExecutionStatus.COMPLETED):
         raise InvalidInput(f"a run that is {status} cannot have {number} steps; at most {STEPS_MAX:,} are built")
     return number
@@ -163,10 +163,10 @@ def _exchanges(conversation: Sequence[Message]) -> list[tuple[str, str | None]]:
             raise InvalidInput(
                 f"message {index} of the conversation is of {message.role!r}, not {expected[index % 2]!r}"
             )
-    said: list[str | None] = [message.text for message in conversation]
-    if len(said) % 2:
-        said.append(None)
-    pairs = [(question or "", answer) for question, answer in zip(said[::2], said[1::2], strict=True)]
+    texts: list[str | None] = [message.text for message in conversation]
+    if len(texts) % 2:
+        texts.append(None)
+    pairs = [(question or "", answer) for question, answer in zip(texts[::2], texts[1::2], strict=True)]
     return pairs or [(QUESTION, None)]
 
 
@@ -194,11 +194,11 @@ class _Run:
     def step(self, response: InferenceResponse, result: str = "fine", error: ErrorRecord | None = None) -> None:
         self.feed(ModelAnswered(response, self.clock()))
         for call in response.tool_calls:
-            begun = self.clock()
+            started_at = self.clock()
             if error is None:
-                self.feed(ToolReturned(call.id, result, begun, self.clock()))
+                self.feed(ToolReturned(call.id, result, started_at, self.clock()))
             else:
-                self.feed(ToolFailed(call.id, error, begun, self.clock()))
+                self.feed(ToolFailed(call.id, error, started_at, self.clock()))
 
     def answer(self, exchanges: Sequence[tuple[str, str | None]]) -> None:
         """Deal with each question in an execution of one step."""

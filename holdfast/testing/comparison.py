@@ -1,4 +1,4 @@
-"""Where two states differ, path by path: readable where a plain comparison is not. Judges nothing."""
+"""The differences of two states, path by path: readable where a plain comparison is not. Judges nothing."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def _differences(one: object, other: object, place: str, ignoring: frozenset[str
         return _of_fields(cast("dict[str, object]", one), cast("dict[str, object]", other), place, ignoring)
     if isinstance(one, list) and isinstance(other, list):
         return _of_items(cast("list[object]", one), cast("list[object]", other), place, ignoring)
-    return [] if one == other else [f"{place}: {_told(both[0])} and {_told(both[1])}"]
+    return [] if one == other else [f"{place}: {_shortened(both[0])} and {_shortened(both[1])}"]
 
 
 def _of_fields(one: dict[str, object], other: dict[str, object], place: str, ignoring: frozenset[str]) -> list[str]:
-    found: list[str] = []
+    lines: list[str] = []
     for name in sorted(one | other):
         mine, theirs = one.get(name, NOTHING), other.get(name, NOTHING)
         timed = name == "used" and "at" in ignoring and one.get("limit") in TIMED
         if (name in ignoring or timed) and mine and theirs and NOTHING not in (mine, theirs):
             continue
-        found += _differences(mine, theirs, f"{place}.{name}", _within(name, ignoring))
-    return found
+        lines += _differences(mine, theirs, f"{place}.{name}", _within(name, ignoring))
+    return lines
 
 
 def _within(name: str, ignoring: frozenset[str]) -> frozenset[str]:
@@ -69,12 +69,12 @@ def _within(name: str, ignoring: frozenset[str]) -> frozenset[str]:
 
 
 def _of_items(one: list[object], other: list[object], place: str, ignoring: frozenset[str]) -> list[str]:
-    found = [] if len(one) == len(other) else [f"{place}: {len(one)} items and {len(other)}"]
+    lines = [] if len(one) == len(other) else [f"{place}: {len(one)} items and {len(other)}"]
     for index, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        found += _differences(mine, theirs, f"{place}[{index}]", ignoring)
-    return found
+        lines += _differences(mine, theirs, f"{place}[{index}]", ignoring)
+    return lines
 
 
-def _told(value: object) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"

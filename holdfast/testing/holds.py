@@ -1,4 +1,4 @@
-"""Holding a scripted tool's call until the test lets it go, from any thread and any event loop. Knows no tools."""
+"""`Hold`: keeps a scripted tool's call waiting until the test releases it, from any thread. Knows no tools."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ class Hold:
         with self._changed:
             if self._changed.wait_for(reached, seconds_max):
                 return
-        told = f"{self._held} have come, {self._cancelled} were cancelled"
-        raise TimeoutError(f"waited {seconds_max:g} s for {what}; {told}")
+        counts = f"{self._held} have come, {self._cancelled} were cancelled"
+        raise TimeoutError(f"waited {seconds_max:g} s for {what}; {counts}")

@@ -1,4 +1,4 @@
-"""The outside ledger: a JSON lines file in which fakes note what they really did; it must not hold any judgement.
+"""The outside ledger: a JSON lines file in which fakes record what they did; it must not judge.
 
 It lives outside Temporal and outside the process under test, so that a fault test can ask afterwards what happened
 how often (the invariants of a fault test are checked against it). Many processes may append to one file.
@@ -60,11 +60,11 @@ class Ledger:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             # One write on an O_APPEND descriptor is what keeps lines of different processes apart.
-            written = os.write(descriptor, line)
+            size = os.write(descriptor, line)
         finally:
             os.close(descriptor)
-        if written != len(line):
-            raise OSError(f"Only {written} of {len(line)} bytes fit into {self.path}; free some space.")
+        if size != len(line):
+            raise OSError(f"Only {size} of {len(line)} bytes fit into {self.path}; free some space.")
         return entry
 
     def entries(
@@ -80,8 +80,8 @@ class Ledger:
         A torn last line (its writer was killed) is skipped. A broken line before it raises `InvalidInput`: a ledger
         that loses evidence silently proves nothing.
         """
-        wanted = {"kind": kind, "name": name, "phase": phase, "key": key}
-        filters = {key: value for key, value in wanted.items() if value is not None}
+        criteria = {"kind": kind, "name": name, "phase": phase, "key": key}
+        filters = {key: value for key, value in criteria.items() if value is not None}
         return tuple(
             entry for entry in self._read() if all(getattr(entry, key) == value for key, value in filters.items())
         )

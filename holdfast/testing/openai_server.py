@@ -212,10 +212,10 @@ class FakeOpenAI:
         """Play the `failures` of every turn anew, as for conversations that it has not seen yet."""
         self._attempts = Attempts()
 
-    async def until(self, seen: Callable[[tuple[RequestRecord, ...]], bool], seconds_max: float = SECONDS_MAX) -> None:
-        """Wait until `seen(self.requests)` is true; TimeoutError after `seconds_max`."""
+    async def until(self, met: Callable[[tuple[RequestRecord, ...]], bool], seconds_max: float = SECONDS_MAX) -> None:
+        """Wait until `met(self.requests)` is true; TimeoutError after `seconds_max`."""
         async with asyncio.timeout(seconds_max):
-            while not seen(self.requests):
+            while not met(self.requests):
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -339,14 +339,14 @@ class FakeOpenAI:
             await self._pause(None)
         if turn.hold is None:
             return
-        closing, held = asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(turn.hold.stand())
+        closing, released = asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(turn.hold.stand())
         try:
-            await asyncio.wait((closing, held), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((closing, released), return_when=asyncio.FIRST_COMPLETED)
         finally:
             closing.cancel()
-            held.cancel()
-        if held.done():
-            held.result()  # an error that the test let it go with ends the connection
+            released.cancel()
+        if released.done():
+            released.result()  # an error that the test let it go with ends the connection
 
     def _drop(
         self, request: web.Request, response: web.StreamResponse, *, reset: bool

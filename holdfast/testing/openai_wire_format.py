@@ -41,8 +41,8 @@ def _wire_message(message: Message) -> dict[str, Any]:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         wire["tool_calls"] = [
-            {"id": wanted.id, "type": "function", "function": {"name": wanted.name, "arguments": wanted.arguments_text}}
-            for wanted in message.tool_calls
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+            for call in message.tool_calls
         ]
         wire["content"] = message.content or None
     return wire
@@ -105,8 +105,8 @@ def _completion(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": turn.text, "refusal": None}
     if turn.calls:
         message["tool_calls"] = [
-            {"id": id_, "type": "function", "function": {"name": wanted.name, "arguments": wanted.arguments_text}}
-            for id_, wanted in zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)
+            {"id": id_, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+            for id_, call in zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)
         ]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": turn.ending}
     return {**_head(request, "chat.completion"), "choices": [choice], **_usage(turn)}
@@ -131,10 +131,10 @@ def _deltas(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]
     yield {"role": "assistant", "content": None if turn.text is None else "", "refusal": None}
     for piece in _split(turn.text or "", turn.piece_chars):
         yield {"content": piece}
-    for index, (id_, wanted) in enumerate(zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)):
-        opening = {"index": index, "id": id_, "type": "function", "function": {"name": wanted.name, "arguments": ""}}
+    for index, (id_, call) in enumerate(zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)):
+        opening = {"index": index, "id": id_, "type": "function", "function": {"name": call.name, "arguments": ""}}
         yield {"tool_calls": [opening]}
-        for piece in _split(wanted.arguments_text, turn.piece_chars):
+        for piece in _split(call.arguments_text, turn.piece_chars):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
@@ -230,7 +230,7 @@ class _Message(_Strict):
             raise ValueError(f"a message with role '{self.role}' does not take parts of type '{wrong[0]}'")
         if self.content is None and self.refusal is None and not self.tool_calls:
             raise ValueError("content may be null only beside an assistant's 'tool_calls'")
-        if len({wanted.id for wanted in self.tool_calls}) < len(self.tool_calls):
+        if len({call.id for call in self.tool_calls}) < len(self.tool_calls):
             raise ValueError("'tool_calls' has duplicate ids")
         return self
 
@@ -325,7 +325,7 @@ def _check_pairing(messages: Sequence[_Message]) -> None:
         elif open_ids:
             break
         else:
-            asked_at, open_ids = index, {wanted.id for wanted in message.tool_calls}
+            asked_at, open_ids = index, {call.id for call in message.tool_calls}
     if open_ids:
         raise ValueError(
             f"messages[{asked_at}] with 'tool_calls' must be followed by tool messages responding to each "

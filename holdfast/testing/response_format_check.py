@@ -1,4 +1,4 @@
-"""The `response_format` of a request, taken as strictly as OpenAI takes it; it must not hold answers or I/O.
+"""Checks of a request's `response_format`, as strict as OpenAI's; it must not hold answers or I/O.
 
 The rules are those of https://platform.openai.com/docs/guides/structured-outputs that a schema of ours could break.
 """

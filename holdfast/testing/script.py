@@ -137,9 +137,9 @@ def call(name: str, /, **arguments: Any) -> Reply:  # noqa: ANN401 - any JSON va
     return Reply(calls=(Call(name, arguments),))
 
 
-def calls(*wanted: Call, text: str | None = None, **options: Unpack[TurnOptions]) -> Reply:
+def calls(*tool_calls: Call, text: str | None = None, **options: Unpack[TurnOptions]) -> Reply:
     """Return a turn that asks for several tool calls at once: `calls(Call("add", {"a": 1}), Call("ping"))`."""
-    return Reply(text=text, calls=wanted, **options)
+    return Reply(text=text, calls=tool_calls, **options)
 
 
 def turn_number(request: Mapping[str, Any]) -> int:
@@ -182,4 +182,4 @@ class Attempts:
 
 def call_ids(turn: Reply, number: int) -> tuple[str, ...]:
     """Return the ids of the turn's calls when it is the conversation's turn `number`."""
-    return tuple(f"call_{number}_{i}" if wanted.id is None else wanted.id for i, wanted in enumerate(turn.calls))
+    return tuple(f"call_{number}_{i}" if each.id is None else each.id for i, each in enumerate(turn.calls))

@@ -1,4 +1,4 @@
-"""Which error a scripted fault is, by the table of `core.wire.endpoint_refusals`. No I/O."""
+"""The errors of scripted faults, by the table of `core.wire.endpoint_refusals`. No I/O."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def failure_of(turn: Reply) -> ModelFailure | None:
     return _unusable() if cut else failure_within(body)
 
 
-def failure_within(said: bytes, used: Usage = NOTHING_USED) -> ModelFailure:
+def failure_within(body: bytes, used: Usage = NOTHING_USED) -> ModelFailure:
     """Return the failure that raw bytes in the place of an answer are, which had `used` so much before."""
     data: Any = None
     with suppress(ValueError, RecursionError):
-        data = json.loads(said.strip().removeprefix(b"data:"))
+        data = json.loads(body.strip().removeprefix(b"data:"))
     error: object = cast("dict[str, object]", data).get("error") if isinstance(data, dict) else None
     if error:
         return _refused(refusal_within(error), f"the script answers with the error {json.dumps(error)}", used)
@@ -62,7 +62,7 @@ def cut(used: Usage) -> ModelFailure:
 
 
 def _unusable(used: Usage = NOTHING_USED) -> ModelFailure:
-    return ModelFailure("the scripted answer is no chat completion", kind="UnusableAnswer", again=True, usage=used)
+    return ModelFailure("the scripted answer is not a chat completion", kind="UnusableAnswer", again=True, usage=used)
 
 
 def _status_failure(turn: Reply) -> ModelFailure:
@@ -70,25 +70,25 @@ def _status_failure(turn: Reply) -> ModelFailure:
     if turn.body is not None:
         words = _body(turn).decode("utf-8", "replace")
     headers = {name.lower(): value for name, value in turn.headers.items()}
-    told = f"the script answers {turn.status}: {' '.join(words.split())}"
-    return _refused(refusal(turn.status, words, headers, datetime.now(UTC)), told)
+    problem = f"the script answers {turn.status}: {' '.join(words.split())}"
+    return _refused(refusal(turn.status, words, headers, datetime.now(UTC)), problem)
 
 
-def _refused(refused: Refusal, told: str, used: Usage = NOTHING_USED) -> ModelFailure:
-    told = clamped(told, FAILURE_CHARS_MAX)
+def _refused(refused: Refusal, problem: str, used: Usage = NOTHING_USED) -> ModelFailure:
+    problem = clamped(problem, FAILURE_CHARS_MAX)
     return ModelFailure(
-        told, kind=refused.kind, again=refused.again, after=refused.after, usage=used, free=refused.free
+        problem, kind=refused.kind, again=refused.again, after=refused.after, usage=used, free=refused.free
     )
 
 
-def final(kind: str, told: str) -> ModelFailure:
+def final(kind: str, problem: str) -> ModelFailure:
     """Return the failure that asking again cannot help."""
-    return ModelFailure(told, kind=kind, again=False, free=True)
+    return ModelFailure(problem, kind=kind, again=False, free=True)
 
 
-def refused(told: str) -> ModelFailure:
+def refused(problem: str) -> ModelFailure:
     """Return the failure of a request that the API would not take."""
-    return _status_failure(Reply(status=HTTPStatus.BAD_REQUEST, text=told))
+    return _status_failure(Reply(status=HTTPStatus.BAD_REQUEST, text=problem))
 
 
 def _body(turn: Reply) -> bytes:

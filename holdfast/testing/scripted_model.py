@@ -84,7 +84,7 @@ class ScriptedModel(Model):
     def _turn(self, body: dict[str, Any]) -> Reply:
         script = self._script if self._scripts is None else self._scripts.get(body["model"])
         if script is None:
-            raise final("ModelNotFound", f"the scripts know no model {body['model']!r}")
+            raise final("ModelNotFound", f"there is no script for the model {body['model']!r}")
         try:
             return choose_turn(script, body)
         except Exception as problem:
@@ -97,21 +97,21 @@ def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> Infer
     Usage that is missing or impossible is bounded from above, as for a real endpoint that reports none.
     """
     number, (prompt, completion) = turn_number(body), turn.usage or (-1, -1)
-    wanted = [
+    requested = [
         (encodable(call_id), encodable(call.name), encodable(call.arguments_text))
         for call_id, call in zip(call_ids(turn, number), turn.calls, strict=True)
     ][:CALLS_KEPT_MAX]
     text = encodable(turn.text or "")
-    silent = completion == 0 and not text and not wanted
+    silent = completion == 0 and not text and not requested
     return InferenceResponse(
         text=clamped_json(text, RESPONSE_BYTES_MAX),
-        tool_calls=_tool_calls(wanted, cut=turn.ending in CUT_OFF),
+        tool_calls=_tool_calls(requested, cut=turn.ending in CUT_OFF),
         finish_reason=encodable(turn.ending)[:WORD_CHARS_MAX],
         usage=answered_usage(
             min(prompt, REPORTED_TOKENS_MAX) if prompt > 0 else None,
             min(completion, REPORTED_TOKENS_MAX) if completion >= 0 else None,
             lambda: input_bound(request),
-            0 if completion > 0 or silent else _received_bytes(text, wanted),
+            0 if completion > 0 or silent else _received_bytes(text, requested),
             request.max_output_tokens,
         ),
         model=clamped(body["model"], WORD_CHARS_MAX),
@@ -119,21 +119,21 @@ def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> Infer
     )
 
 
-def _tool_calls(wanted: list[tuple[str, str, str]], *, cut: bool) -> tuple[ToolCall, ...]:
+def _tool_calls(requested: list[tuple[str, str, str]], *, cut: bool) -> tuple[ToolCall, ...]:
     """Read the calls as the provider's client does: past the limit of one answer they are marked as not usable."""
     calls: list[ToolCall] = []
     used = 0
-    for number, (call_id, name, arguments) in enumerate(wanted, start=1):
+    for number, (call_id, name, arguments) in enumerate(requested, start=1):
         used += len(arguments.encode())
         usable = used <= ARGUMENTS_BYTES_MAX
-        last = cut and number == len(wanted)
+        last = cut and number == len(requested)
         call = ToolCall.parse(call_id, name, arguments if usable else "", cut=usable and last)
-        told = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
-        calls.append(call if usable else call.model_copy(update={"malformed": told}))
+        problem = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
+        calls.append(call if usable else call.model_copy(update={"malformed": problem}))
     return tuple(calls)
 
 
-def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:
-    calls = [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in wanted]
-    said = {"content": text, "reasoning": "", "reasoning_content": "", "refusal": "", "tool_calls": calls}
-    return len(to_json(said))
+def _received_bytes(text: str, requested: list[tuple[str, str, str]]) -> int:
+    calls = [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in requested]
+    message = {"content": text, "reasoning": "", "reasoning_content": "", "refusal": "", "tool_calls": calls}
+    return len(to_json(message))

@@ -1,4 +1,4 @@
-"""A scripted answer as it comes, piece by piece and with its faults in the middle, without HTTP."""
+"""A scripted answer as it streams, piece by piece and with its faults in the middle, without HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def played(turn: Reply, body: Mapping[str, Any], listener: AnswerListener 
     """
     answer = _Answer(turn, body, listener)
     first = 0 if turn.then is not None and turn.pieces_max is None else turn.pieces_max
-    await answer.tell(answer.pieces[:first])
+    await answer.send(answer.pieces[:first])
     if first is None:
         return turn
     if turn.pieces_max is not None and not (turn.hang and answer.is_complete):
@@ -39,14 +39,14 @@ async def played(turn: Reply, body: Mapping[str, Any], listener: AnswerListener 
     if turn.then is not None:
         raise failure_within(turn.then, answer.used)
     if turn.hold is not None and not answer.breaks:
-        await answer.tell(answer.pieces[first:])
+        await answer.send(answer.pieces[first:])
     if not answer.is_complete or (answer.breaks and not answer.streamed):
         raise (
             failure_within(b"")
             if first == 0 and not answer.breaks
             else cut(answer.used if answer.streamed else NOTHING_USED)
         )
-    return turn if answer.usage_told else replace(turn, usage=None)
+    return turn if answer.usage_sent else replace(turn, usage=None)
 
 
 class _Answer:
@@ -56,16 +56,16 @@ class _Answer:
         self.streamed = bool(body.get("stream"))
         self.pieces = tuple(answer_chunks(turn, body)) if self.streamed else (_whole(turn, body),)
         self.breaks = turn.disconnect or turn.reset
-        self.is_complete = self.usage_told = False
+        self.is_complete = self.usage_sent = False
         self.used = NOTHING_USED
         self._turn, self._model, self._listener = turn, str(body["model"]), listener
 
-    async def tell(self, pieces: Sequence[Mapping[str, Any]]) -> None:
+    async def send(self, pieces: Sequence[Mapping[str, Any]]) -> None:
         for piece in pieces:
             choice: Mapping[str, Any] = piece["choices"][0] if piece["choices"] else {"delta": {}}
             self.is_complete = self.is_complete or bool(choice.get("finish_reason"))
             usage = _reported(piece.get("usage"))
-            self.usage_told, self.used = self.usage_told or piece.get("usage") is not None, usage or self.used
+            self.usage_sent, self.used = self.usage_sent or piece.get("usage") is not None, usage or self.used
             text = encodable(choice["delta"].get("content") or "")
             if self._listener is not None and (text or usage is not None):
                 self._listener(AnswerPart(text, "", usage, model=self._model, response_id=piece["id"]))

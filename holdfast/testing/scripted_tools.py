@@ -72,7 +72,7 @@ class _Playback:
             return tuple(self._records.values())
 
     async def play(self, arguments: Mapping[str, Any], context: ToolContext | None) -> object:
-        record = self._begun(arguments, context)
+        record = self._started(arguments, context)
         try:
             value = await self._result(record.number)
         except Exception as error:
@@ -86,10 +86,10 @@ class _Playback:
 
     async def _result(self, number: int) -> object:
         if number >= len(self._results) and not (self._repeat and self._results):
-            told = (
+            problem = (
                 f"the scripted tool {self._name!r} has {len(self._results)} results and was called {number + 1} times"
             )
-            raise ResultsExhausted(f"{told}; give it more results, or exhausted='repeat'")
+            raise ResultsExhausted(f"{problem}; give it more results, or exhausted='repeat'")
         result = self._results[min(number, len(self._results) - 1)]
         if isinstance(result, Hold):
             return await result.stand()
@@ -97,7 +97,7 @@ class _Playback:
             raise result.with_traceback(None)  # the same error may be raised again
         return result
 
-    def _begun(self, arguments: Mapping[str, Any], context: ToolContext | None) -> CallRecord:
+    def _started(self, arguments: Mapping[str, Any], context: ToolContext | None) -> CallRecord:
         with self._lock:
             record = CallRecord(number=self._count, arguments=arguments, context=context, started_at=time.time())
             self._count += 1
@@ -176,9 +176,9 @@ def scripted_tool(
     if like is not None and schema is not None:
         raise InvalidInput(f"tool {name!r}: `like` and `schema` both say what it takes; give one of them")
     if not results and exhausted == "repeat":
-        raise InvalidInput(f"tool {name!r} has no result to give; name one, or exhausted='error' if none may be asked")
-    kept = Ledger(ledger) if isinstance(ledger, Path) else ledger
-    playing = _Playback(name, results, repeat=exhausted == "repeat", ledger=kept)
+        raise InvalidInput(f"tool {name!r} has no result to give; name one, or exhausted='error'")
+    ledger_file = Ledger(ledger) if isinstance(ledger, Path) else ledger
+    playing = _Playback(name, results, repeat=exhausted == "repeat", ledger=ledger_file)
 
     async def played(*, holdfast_context: ToolContext | None = None, **arguments: Any) -> object:  # noqa: ANN401  # JSON
         return await playing.play(arguments, holdfast_context)
@@ -201,5 +201,5 @@ def _stood_for(
 
     real = tool(name=name, **traits)(anything)
     arguments = create_model(name, __config__=ConfigDict(extra="allow"))
-    shown = changed(real.schema, parameters=dict(schema or ANY_OBJECT))
-    return replace(cast("AnyTool", real), schema=shown, arguments=arguments)
+    model_schema = changed(real.schema, parameters=dict(schema or ANY_OBJECT))
+    return replace(cast("AnyTool", real), schema=model_schema, arguments=arguments)

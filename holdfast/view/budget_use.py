@@ -1,4 +1,4 @@
-"""How much of each limit of a budget is used: what bars show. Asks nothing and draws nothing."""
+"""How much of each limit of a budget is used, for bars. Asks nothing and draws nothing."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def shares(budget: ExecutionBudget, used: BudgetUse, *, started_at: datetime, no
             if most is not None:
                 yield Share(limit.name, limit.used(used), most, used.unpriced if limit is COST else ())
         if budget.deadline is not None:
-            given = (budget.deadline - started_at).total_seconds()
-            yield Share("deadline", (now - started_at).total_seconds(), given)
+            seconds = (budget.deadline - started_at).total_seconds()
+            yield Share("deadline", (now - started_at).total_seconds(), seconds)
 
     return tuple(each())
 

@@ -1,4 +1,4 @@
-"""A report on a run as one HTML page that needs nothing else: no network, no script, light and dark.
+"""A report on a run as one self-contained HTML page: no network, no script, light and dark.
 
 The page is built as a tree of elements (`html_elements`): what models, tools and people said is text, never markup.
 """
@@ -24,7 +24,7 @@ from holdfast.core.conversation.display_text import beginning
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.view.html_elements import Content, Element, element, styled, written
+from holdfast.view.html_elements import Content, Element, element, html_document, styled
 from holdfast.view.report import Report
 from holdfast.view.run_view import CallView, RunView, StepView
 from holdfast.view.style_sheet import PAGE_STYLE
@@ -38,11 +38,11 @@ EVENTS_SHOWN_MAX: Final = 2_000
 """How many events the page lists; the JSON export has more."""
 
 
-def to_html(told: Report) -> str:
+def to_html(report: Report) -> str:
     """Return the page."""
-    run = told.run
+    run = report.run
     title = f"{run.agent or 'run'} · {run.status} · {run.execution_id[:8]}"
-    picture = drawn(timeline(run, told.events))
+    picture = drawn(timeline(run, report.events))
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -54,25 +54,25 @@ def to_html(told: Report) -> str:
     )
     main = element(
         "main",
-        _header(told),
-        _figures(run, told.state.budget_use),
-        _said("Asked", run.task),
-        _said("Answer", run.answer),
+        _header(report),
+        _figures(run, report.state.budget_use),
+        _text_section("Asked", run.task),
+        _text_section("Answer", run.answer),
         _section("Timeline", element("div", picture, class_="picture")),
         _section("Steps", (_step(each) for each in run.steps)) if run.steps else None,
         _section("Subagents", _subagents(run.children)) if run.children else None,
-        _conversation(told),
-        _events(told),
-        element("footer", f"Exported {moment(told.made_at)} by holdfast export."),
+        _conversation(report),
+        _events(report),
+        element("footer", f"Exported {moment(report.made_at)} by holdfast export."),
     )
-    return written(element("html", head, element("body", main), lang="en"))
+    return html_document(element("html", head, element("body", main), lang="en"))
 
 
 # --- the head of the page
 
 
-def _header(told: Report) -> Element:
-    run = told.run
+def _header(report: Report) -> Element:
+    run = report.run
     return element(
         "header",
         element(
@@ -84,16 +84,16 @@ def _header(told: Report) -> Element:
         element("p", run.why_stopped, class_="why") if run.why_stopped and run.status != "completed" else None,
         element("p", "run ", element("code", run.execution_id), " of agent ", element("code", run.agent_id)),
         (element("p", f"⚠ {warning}", class_="warning") for warning in run.warnings),
-        element("p", "Told by its record: the server has forgotten the run.", class_="warning")
-        if told.told_by == "record"
+        element("p", "Read from its record: the server has forgotten the run.", class_="warning")
+        if report.source == "record"
         else None,
     )
 
 
 def _figures(run: RunView, use: BudgetUse) -> Element:
     """Return what was used of every limit, set or not: the time first."""
-    prices = "more than that: some tokens have no price" if run.unpriced else "by the prices known"
-    words = {
+    prices = "more than that: some tokens have no price" if run.unpriced else "by known prices"
+    texts = {
         SECONDS: ("took", duration(run.seconds), moment(run.started_at), " s"),
         STEPS: ("steps", str(run.steps_used), "subagents' included", ""),
         TOKENS: ("tokens", token_count(run.usage), tokens_in_and_out(run.usage), ""),
@@ -102,26 +102,26 @@ def _figures(run: RunView, use: BudgetUse) -> Element:
     figures: list[Element] = []
     for limit in sorted(LIMITS, key=lambda limit: limit is not SECONDS):
         used = limit.used(use)
-        told = words.get(limit) or (limit.unit, f"{used:,}", "", "")
-        figures.append(_figure(*told, used, limit.of(run.budget)))
+        words_of = texts.get(limit) or (limit.unit, f"{used:,}", "", "")
+        figures.append(_figure(*words_of, used, limit.of(run.budget)))
     return element("dl", *figures, class_="figures")
 
 
 def _figure(name: str, value: str, about: str, unit: str, used: float, limit: float | None) -> Element:
     """Return a figure, and below it how much that is of its limit where there is one."""
-    told = [element("dt", name), element("dd", value, class_="value"), element("dd", about, class_="faint")]
+    parts = [element("dt", name), element("dd", value, class_="value"), element("dd", about, class_="faint")]
     if limit:
         share = min(100.0, 100 * used / limit)
         full = "meter full" if used >= limit else "meter"
         bar = element("span", style=f"width:{share:.0f}%")
-        told += [
+        parts += [
             element("dd", bar, class_=full, title=f"{share:.0f} % of the limit"),
             element("dd", f"{share:.0f} % of {in_full(limit)}{unit}", class_="faint"),
         ]
-    return element("div", told)
+    return element("div", parts)
 
 
-def _said(heading: str, text: str) -> Element | None:
+def _text_section(heading: str, text: str) -> Element | None:
     return _section(heading, _text(text)) if text else None
 
 
@@ -207,8 +207,8 @@ def _subagent(each: RunView) -> Iterator[Content]:
 # --- the conversation and the events
 
 
-def _conversation(told: Report) -> Element:
-    sections = [section for section in told.state.store.sections if section.messages]
+def _conversation(report: Report) -> Element:
+    sections = [section for section in report.state.store.sections if section.messages]
     messages = (
         _message(message, section.name if len(sections) > 1 else "")
         for section in sections
@@ -228,14 +228,14 @@ def _message(message: Message, section: str) -> Element:
     )
 
 
-def _events(told: Report) -> Element | None:
-    if not told.events:
+def _events(report: Report) -> Element | None:
+    if not report.events:
         return None
-    shown, total = told.events[:EVENTS_SHOWN_MAX], len(told.events) + told.events_left_out
-    note = f"{total:,} events" + (f", the first {len(shown):,} of them" if len(shown) < total else "")
-    made_up = "; made up again from the run's state, because nobody can tell them any more" if told.retold else ""
-    rows = (_event(each) for each in shown)
-    return _section("Events", element("details", element("summary", note + made_up), element("table", rows)))
+    events, total = report.events[:EVENTS_SHOWN_MAX], len(report.events) + report.events_left_out
+    note = f"{total:,} events" + (f", the first {len(events):,} of them" if len(events) < total else "")
+    reconstructed = "; reconstructed from the run's state, for lack of a worker" if report.reconstructed else ""
+    rows = (_event(each) for each in events)
+    return _section("Events", element("details", element("summary", note + reconstructed), element("table", rows)))
 
 
 def _event(event: AnyObserved) -> Element:
@@ -256,5 +256,5 @@ def _section(heading: str, *content: Content | Iterable[Content]) -> Element:
 
 def _text(text: str) -> Element:
     """Return a text as it was said; a long one is cut, which is said below it."""
-    begun, left_out = beginning(text)
-    return element("pre", begun, element("em", f"\n[{left_out}; the JSON export has them]") if left_out else None)
+    excerpt, left_out = beginning(text)
+    return element("pre", excerpt, element("em", f"\n[{left_out}; the JSON export has them]") if left_out else None)

@@ -1,4 +1,4 @@
-"""Building HTML and SVG as trees of elements, so that no text can ever become markup. Knows nothing of runs."""
+"""HTML and SVG as trees of elements, so that no text can ever become markup. Knows nothing of runs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ Content = Element | str | None
 
 def element(tag: str, *content: Content | Iterable[Content], **attributes: object) -> Element:
     """Return an element. Of an attribute's name `_` stands for `-` and one at its end is left out; none is no value."""
-    made = Element(tag, {_name(name): shown(str(value)) for name, value in attributes.items() if value is not None})
+    result = Element(
+        tag, {_name(name): xml_text(str(value)) for name, value in attributes.items() if value is not None}
+    )
     for each in _flat(content):
-        _append(made, each)
-    return made
+        _append(result, each)
+    return result
 
 
-def shown(text: str) -> str:
+def xml_text(text: str) -> str:
     """Return `text` without what is no character of XML: control characters and half ones are shown as escapes."""
     return printable(text)
 
 
-def written(root: Element) -> str:
+def html_document(root: Element) -> str:
     """Return the markup of a whole HTML document."""
     return "<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html") + "\n"
 
@@ -37,16 +39,16 @@ def picture(root: Element) -> str:
 
 def styled(css: str) -> Element:
     """Return a style sheet of ours. HTML reads it as it stands, so nothing foreign may be in it."""
-    made = Element("style")
-    made.text = css
-    return made
+    result = Element("style")
+    result.text = css
+    return result
 
 
 def _append(parent: Element, content: Content) -> None:
     if isinstance(content, Element):
         parent.append(content)
     elif content is not None:
-        text = shown(content)
+        text = xml_text(content)
         if len(parent):
             parent[-1].tail = (parent[-1].tail or "") + text
         else:

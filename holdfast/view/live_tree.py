@@ -1,4 +1,4 @@
-"""What a watcher sees of a tree of runs at a moment, as a value: `after(view, what happened)` is the next one.
+"""`LiveView`: what a watcher sees of a tree of runs, as a value: `after(view, event)` is the next one.
 
 Pure: it asks nobody, draws nothing and knows no clock but that of the events. Of texts and results it holds what a
 screen shows.
@@ -90,25 +90,25 @@ class LiveView:
 
 def headed(view: LiveView, head: AgentState) -> LiveView:
     """Return the view with what the worker of its latest root has said; the same view where it said it of another."""
-    run, said = view.runs.get(view.roots[-1]) if view.roots else None, head.execution
-    if run is None or said is None or said.execution_id != run.execution_id:
+    run, execution = view.runs.get(view.roots[-1]) if view.roots else None, head.execution
+    if run is None or execution is None or execution.execution_id != run.execution_id:
         return view
-    limits = {name: getattr(said, name) for name in ("budget", "paused_seconds", "paused_at")}
-    unpriced = said.unpriced or run.unpriced
-    return _with(view, with_changes(run, **limits, unpriced=unpriced, cost_said=max(run.cost_said, said.cost)))
+    limits = {name: getattr(execution, name) for name in ("budget", "paused_seconds", "paused_at")}
+    unpriced = execution.unpriced or run.unpriced
+    return _with(view, with_changes(run, **limits, unpriced=unpriced, cost_said=max(run.cost_said, execution.cost)))
 
 
-def after(view: LiveView, told: Watched) -> LiveView:
+def after(view: LiveView, event: Watched) -> LiveView:
     """Return what is to be seen once this has happened."""
-    if isinstance(told, execution_events.AgentExecutionStarted):
-        return _begun(view, told)
-    run = view.runs.get(told.execution_id) or RunView(execution_id=told.execution_id)
-    if isinstance(told, execution_events.SubagentSpawned):
-        child_id = named_id(told.execution_id, call_name(told.step_number, told.index))
+    if isinstance(event, execution_events.AgentExecutionStarted):
+        return _started(view, event)
+    run = view.runs.get(event.execution_id) or RunView(execution_id=event.execution_id)
+    if isinstance(event, execution_events.SubagentSpawned):
+        child_id = named_id(event.execution_id, call_name(event.step_number, event.index))
         child = view.runs.get(child_id) or RunView(execution_id=child_id)
-        view = _with(view, with_changes(child, agent=told.agent, parent=told.execution_id))
-        run = _called(run, told, told.call_id, lambda call: replace(call, execution_id=child_id))
-    return _with(view, _run_after(run, told))
+        view = _with(view, with_changes(child, agent=event.agent, parent=event.execution_id))
+        run = _called(run, event, event.call_id, lambda call: replace(call, execution_id=child_id))
+    return _with(view, _run_after(run, event))
 
 
 def _with(view: LiveView, run: RunView) -> LiveView:
@@ -119,57 +119,57 @@ def _with(view: LiveView, run: RunView) -> LiveView:
     return with_changes(view, runs=MappingProxyType(runs))
 
 
-def _begun(view: LiveView, told: execution_events.AgentExecutionStarted) -> LiveView:
-    known = view.runs.get(told.execution_id)
-    run = known or RunView(execution_id=told.execution_id)
-    began = with_changes(run, agent=told.agent, status=ExecutionStatus.IN_PROGRESS)
-    view = _with(view, with_changes(began, started_at=run.started_at or told.at, completed_at=None))
-    if known is not None:
+def _started(view: LiveView, event: execution_events.AgentExecutionStarted) -> LiveView:
+    previous = view.runs.get(event.execution_id)
+    run = previous or RunView(execution_id=event.execution_id)
+    began = with_changes(run, agent=event.agent, status=ExecutionStatus.IN_PROGRESS)
+    view = _with(view, with_changes(began, started_at=run.started_at or event.at, completed_at=None))
+    if previous is not None:
         return view
     # nobody has spawned it that we know of: it is a root
-    return with_changes(view, roots=(*view.roots, told.execution_id)[-LIVE_STEPS_KEPT:])
+    return with_changes(view, roots=(*view.roots, event.execution_id)[-LIVE_STEPS_KEPT:])
 
 
-def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  # one case per kind
-    match told:
+def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912  # one case per kind
+    match event:
         case TextDelta():
-            return _step(run, told.step_number, lambda step: _texted(step, told))
+            return _step(run, event.step_number, lambda step: _texted(step, event))
         case AttemptFailed():
-            return _retried(run, told)
+            return _retried(run, event)
         case execution_events.AgentStepStarted():
-            return _stepped(run, told)
+            return _stepped(run, event)
         case execution_events.InferenceRequestStarted():
-            return _step(_stepped(run, told), told.step_number, lambda step: replace(step, asking=True))
+            return _step(_stepped(run, event), event.step_number, lambda step: replace(step, asking=True))
         case execution_events.InferenceResponseReceived():
-            return _step(_stepped(run, told), told.step_number, lambda step: _answered(step, told))
+            return _step(_stepped(run, event), event.step_number, lambda step: _answered(step, event))
         case execution_events.ToolCallStarted():
-            running = {"outcome": CallStage.RUNNING, "started_at": told.at}
-            return _called(run, told, told.call.id, lambda call: _as_now(call, told.call, **running))
+            running = {"outcome": CallStage.RUNNING, "started_at": event.at}
+            return _called(run, event, event.call.id, lambda call: _as_now(call, event.call, **running))
         case execution_events.ApprovalRequested():
-            waiting = {"outcome": CallStage.APPROVAL, "started_at": told.at, "expires_at": told.expires_at}
-            return _called(run, told, told.call.id, lambda call: _as_now(call, told.call, **waiting))
+            waiting = {"outcome": CallStage.APPROVAL, "started_at": event.at, "expires_at": event.expires_at}
+            return _called(run, event, event.call.id, lambda call: _as_now(call, event.call, **waiting))
         case execution_events.ApprovalResolved():
-            decided = {"outcome": CallStage.WAITING, "approval": told.approval}
-            return _called(run, told, told.call_id, lambda call: _as_now(call, told.call, **decided))
+            decided = {"outcome": CallStage.WAITING, "approval": event.approval}
+            return _called(run, event, event.call_id, lambda call: _as_now(call, event.call, **decided))
         case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
-            ended = told.tool_execution
-            return _called(run, told, ended.call.id, lambda call: _ended(call, ended))
+            ended = event.tool_execution
+            return _called(run, event, ended.call.id, lambda call: _ended(call, ended))
         case execution_events.AgentStepCompleted():
-            done = step_view(told.step, told.started_at, told.at)
+            done = step_view(event.step, event.started_at, event.at)
             complete = {name: getattr(done, name) for name in KNOWN_AT_END}
-            stepped = _step(_stepped(run, told), told.step_number, lambda step: replace(step, **complete))
-            return with_changes(stepped, step_count=max(run.step_count or 0, told.step_number))
+            stepped = _step(_stepped(run, event), event.step_number, lambda step: replace(step, **complete))
+            return with_changes(stepped, step_count=max(run.step_count or 0, event.step_number))
         case execution_events.TokenUsageReported():
-            return with_changes(run, usage=told.total, cost=told.total_cost, unpriced=told.total_unpriced)
+            return with_changes(run, usage=event.total, cost=event.total_cost, unpriced=event.total_unpriced)
         case execution_events.StopSignalReceived():
-            return with_changes(run, stop_reason=told.signal.reason, why=told.signal.message[:ERROR_CHARS_MAX])
+            return with_changes(run, stop_reason=event.signal.reason, why=event.signal.message[:ERROR_CHARS_MAX])
         case execution_events.AgentExecutionCompleted():
-            over = with_changes(_over(run, told), status=told.status, answer=told.answer)
-            why = told.message[:ERROR_CHARS_MAX]
-            return with_changes(over, stop_reason=told.reason, why=why) if told.reason.forced else over
+            over = with_changes(_over(run, event), status=event.status, answer=event.answer)
+            why = event.message[:ERROR_CHARS_MAX]
+            return with_changes(over, stop_reason=event.reason, why=why) if event.reason.forced else over
         case execution_events.AgentExecutionFailed():
-            why = ": ".join(filter(None, (told.error.type, told.error.message[:ERROR_CHARS_MAX])))
-            return with_changes(_over(run, told), status=ExecutionStatus.FAILED, stop_reason=None, why=why)
+            why = ": ".join(filter(None, (event.error.type, event.error.message[:ERROR_CHARS_MAX])))
+            return with_changes(_over(run, event), status=ExecutionStatus.FAILED, stop_reason=None, why=why)
         case _:
             return run
 
@@ -177,22 +177,22 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
 # --- runs
 
 
-def _over(run: RunView, told: execution_events.Observed) -> RunView:
+def _over(run: RunView, event: execution_events.Observed) -> RunView:
     """Return the run at its end: calls that have no end by now were cancelled."""
 
     def closed(call: CallView) -> CallView:
         return replace(call, outcome=Outcome.CANCELLED) if call.is_open else call
 
     steps = tuple(replace(each, asking=False, calls=tuple(map(closed, each.calls))) for each in run.steps)
-    return with_changes(run, completed_at=told.at, steps=steps)
+    return with_changes(run, completed_at=event.at, steps=steps)
 
 
-def _stepped(run: RunView, told: execution_events.Observed) -> RunView:
+def _stepped(run: RunView, event: execution_events.Observed) -> RunView:
     """Return the run with this step, which can have begun before we were told."""
-    if any(each.number == told.step_number for each in run.steps[-1:]):
+    if any(each.number == event.step_number for each in run.steps[-1:]):
         return run
-    begun = AgentStep(id=step_id(run.execution_id, told.step_number), number=told.step_number, input_length=0)
-    step = replace(step_view(begun, told.at, None), asking=False)
+    new = AgentStep(id=step_id(run.execution_id, event.step_number), number=event.step_number, input_length=0)
+    step = replace(step_view(new, event.at, None), asking=False)
     return with_changes(run, steps=(*run.steps, step)[-LIVE_STEPS_KEPT:])
 
 
@@ -203,21 +203,21 @@ def _step(run: RunView, number: int, change: Callable[[StepView], StepView]) -> 
 # --- steps
 
 
-def _retried(run: RunView, told: AttemptFailed) -> RunView:
+def _retried(run: RunView, event: AttemptFailed) -> RunView:
     """Return the run after an attempt that failed; of several in a short time only the latest is told."""
-    before = next((each.attempt for each in run.steps if each.number == told.step_number), 1)
-    why = told.message[:LIVE_RESULT_CHARS_MAX] or "the attempt brought no answer"
-    failed = {"text": "", "attempt": told.attempt + 1, "retry": why, "retry_at": told.next_at}
-    retries = run.retries + max(1, told.attempt + 1 - before)
-    return with_changes(_step(run, told.step_number, lambda step: replace(step, **failed)), retries=retries)
+    before = next((each.attempt for each in run.steps if each.number == event.step_number), 1)
+    why = event.message[:LIVE_RESULT_CHARS_MAX] or "the attempt brought no answer"
+    failed = {"text": "", "attempt": event.attempt + 1, "retry": why, "retry_at": event.next_at}
+    retries = run.retries + max(1, event.attempt + 1 - before)
+    return with_changes(_step(run, event.step_number, lambda step: replace(step, **failed)), retries=retries)
 
 
-def _texted(step: StepView, told: TextDelta) -> StepView:
-    return replace(step, text=(told.text if told.skipped else step.text + told.text)[-LIVE_TEXT_CHARS_MAX:])
+def _texted(step: StepView, delta: TextDelta) -> StepView:
+    return replace(step, text=(delta.text if delta.skipped else step.text + delta.text)[-LIVE_TEXT_CHARS_MAX:])
 
 
-def _answered(step: StepView, told: execution_events.InferenceResponseReceived) -> StepView:
-    response = told.response
+def _answered(step: StepView, event: execution_events.InferenceResponseReceived) -> StepView:
+    response = event.response
     return replace(
         step,
         asking=False,
@@ -237,12 +237,12 @@ def _answered(step: StepView, told: execution_events.InferenceResponseReceived) 
 
 
 def _called(
-    run: RunView, told: execution_events.Observed, call_id: str, change: Callable[[CallView], CallView]
+    run: RunView, event: execution_events.Observed, call_id: str, change: Callable[[CallView], CallView]
 ) -> RunView:
     def changed(step: StepView) -> StepView:
         return replace(step, calls=tuple(change(each) if each.id == call_id else each for each in step.calls))
 
-    return _step(run, told.step_number, changed)
+    return _step(run, event.step_number, changed)
 
 
 def _as_now(view: CallView, call: ToolCall, **changes: object) -> CallView:

@@ -23,16 +23,16 @@ CELL_CHARS_MAX: Final = 200
 """How much of a text one cell of a table shows."""
 
 
-def to_markdown(told: Report) -> str:
+def to_markdown(report: Report) -> str:
     """Return the report. What models, tools and people said stands in fences and cannot become markup."""
-    return "\n".join(_lines(told)).rstrip() + "\n"
+    return "\n".join(_lines(report)).rstrip() + "\n"
 
 
-def _lines(told: Report) -> Iterator[str]:
-    run = told.run
+def _lines(report: Report) -> Iterator[str]:
+    run = report.run
     yield f"# Run of {plain(run.agent or 'an agent')}: {run.status}"
     yield ""
-    yield from _table(("", ""), _facts(told))
+    yield from _table(("", ""), _facts(report))
     yield from _text("Asked", run.task)
     yield from _text("Answer", run.answer)
     if run.steps:
@@ -47,14 +47,14 @@ def _lines(told: Report) -> Iterator[str]:
         yield ""
     yield "## Conversation"
     yield ""
-    for section in told.state.store.sections:
+    for section in report.state.store.sections:
         for message in section.messages:
             yield from _message(message)
-    yield f"*Exported {moment(told.made_at)}.*"
+    yield f"*Exported {moment(report.made_at)}.*"
 
 
-def _facts(told: Report) -> Iterator[tuple[str, str]]:
-    run = told.run
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    run = report.run
     yield "run", f"`{run.execution_id}`"
     yield "agent", f"`{run.agent_id}`"
     yield "status", run.status + _why(run)
@@ -66,24 +66,24 @@ def _facts(told: Report) -> Iterator[tuple[str, str]]:
     yield "limits", plain(_limits(run.budget))
     for warning in run.warnings:
         yield "warning", plain(warning)
-    if told.told_by == "record":
-        yield "told by", "the record that was kept; the server has forgotten the run"
+    if report.source == "record":
+        yield "read from", "the record; the server has forgotten the run"
 
 
 def _why(run: RunView) -> str:
-    said = ": ".join(filter(None, (run.stop_reason, plain(run.why))))
-    return f" ({said})" if said else ""
+    reason = ": ".join(filter(None, (run.stop_reason, plain(run.why))))
+    return f" ({reason})" if reason else ""
 
 
 def _step(step: StepView) -> tuple[str, ...]:
     calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
     kind = step.kind.replace("_", " ")
-    taken = duration(step.seconds)
+    elapsed = duration(step.seconds)
     return (
         str(step.number),
         kind,
         moment(step.started_at),
-        taken,
+        elapsed,
         calls,
         tokens_in_and_out(step.usage),
         plain(dollars(step.cost, step.unpriced)),
@@ -102,9 +102,9 @@ def _decided(call: CallView, step: StepView) -> str:
 
 def _limits(budget: ExecutionBudget) -> str:
     allowed = ((limit, limit.of(budget)) for limit in LIMITS)
-    told = [f"{amount:,} {limit.symbol or limit.unit}" for limit, amount in allowed if amount is not None]
-    told += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
-    return ", ".join(told) or "none"
+    limits = [f"{amount:,} {limit.symbol or limit.unit}" for limit, amount in allowed if amount is not None]
+    limits += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
+    return ", ".join(limits) or "none"
 
 
 def _subagents(rows: Iterable[RunView], depth: int) -> Iterator[str]:
@@ -146,11 +146,11 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[s
 
 def fenced(text: str, language: str = "") -> Iterator[str]:
     """Yield a text between fences that are longer than any in it; a long text is cut, which is said behind it."""
-    begun, left_out = beginning(printable(text))
-    longest = max((len(ticks) for ticks in re.findall(r"`+", begun)), default=0)
+    excerpt, left_out = beginning(printable(text))
+    longest = max((len(ticks) for ticks in re.findall(r"`+", excerpt)), default=0)
     fence = "`" * max(3, longest + 1)
     yield f"{fence}{language}"
-    yield begun
+    yield excerpt
     yield fence
     yield ""
     if left_out:

@@ -1,4 +1,4 @@
-"""A report on a run: all that is known of it, gathered, and as one JSON document (docs/schema/run-export.json)."""
+"""`Report`: everything known about a run, and its JSON document (docs/schema/run-export.json)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.core.wire.execution_record import asked_of
+from holdfast.core.wire.execution_record import question_of
 from holdfast.view.run_tree import tree
 from holdfast.view.run_view import RunView, StepView, run_view, step_views, subagent_calls
 
@@ -34,16 +34,16 @@ EXPORTED_EVENTS_MAX: Final = 100_000
 class Report:
     """All that is known of a run, which has its steps and, as its children, its subagents' runs.
 
-    `told_by` the server, or the record that was kept; `retold` says that its events are made up again from its state.
+    `source` is the server or the record; `reconstructed` says that the events were derived from the state.
     `events_left_out` counts those beyond EXPORTED_EVENTS_MAX.
     """
 
     state: AgentState
     run: RunView
     made_at: datetime
-    told_by: Source = "server"
+    source: Source = "server"
     events: Sequence[AnyObserved] = ()
-    retold: bool = False
+    reconstructed: bool = False
     events_left_out: int = 0
 
 
@@ -52,34 +52,34 @@ async def read_report(holdfast: Holdfast, execution_id: str) -> Report:
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
     """
-    source = await RunSource.found(holdfast, execution_id)
+    source = await RunSource.find(holdfast, execution_id)
     state = await source.whole()
     if state.execution is None:
         raise InvalidInput(f"run {source.execution_id} has not begun yet; export it in a moment")
-    told = await source.tells_events()
-    events, left_out = await _events(source) if told else (await source.retold_events(), 0)
+    available = await source.has_events()
+    events, left_out = await _events(source) if available else (await source.reconstructed_events(), 0)
     run = reported(state, source.agent, await _subagents(source, state))
     made_at = datetime.now(UTC)
-    return Report(state, run, made_at, source.source, events, retold=not told, events_left_out=left_out)
+    return Report(state, run, made_at, source.source, events, reconstructed=not available, events_left_out=left_out)
 
 
 def reported(state: AgentState, agent: str, subagents: Sequence[RunView] = ()) -> RunView:
     """Return the agent's execution with all that a report says of it; ValueError where it has none."""
     run = run_view(state, agent)
-    return replace(run, task=asked_of(state), steps=tuple(step_views(state)), children=tuple(subagents))
+    return replace(run, task=question_of(state), steps=tuple(step_views(state)), children=tuple(subagents))
 
 
 async def _events(source: RunSource) -> tuple[list[AnyObserved], int]:
     """Return the events so far, and how many there are beyond EXPORTED_EVENTS_MAX."""
-    shown: list[AnyObserved] = []
+    collected: list[AnyObserved] = []
     left_out = 0
     async with aclosing(source.events()) as events:
         async for event in events:
-            if len(shown) < EXPORTED_EVENTS_MAX:
-                shown.append(event)
+            if len(collected) < EXPORTED_EVENTS_MAX:
+                collected.append(event)
             else:
                 left_out += 1
-    return shown, left_out
+    return collected, left_out
 
 
 async def _subagents(source: RunSource, state: AgentState) -> tuple[RunView, ...]:
@@ -152,22 +152,22 @@ class RunExport(Frozen):
     state: dict[str, JsonValue]
 
 
-def to_json_dict(told: Report) -> dict[str, Any]:
+def to_json_dict(report: Report) -> dict[str, Any]:
     """Return the report as the JSON-ready data of a `RunExport`."""
-    seconds_used = told.run.seconds_used(told.state.updated_at)
+    seconds_used = report.run.seconds_used(report.state.updated_at)
     document = RunExport(
-        exported_at=told.made_at,
-        told_by=told.told_by,
-        summary=RunSummary(**_fields(RunSummary, told.run), seconds_used=seconds_used),
-        steps=told.run.steps,
+        exported_at=report.made_at,
+        told_by=report.source,
+        summary=RunSummary(**_fields(RunSummary, report.run), seconds_used=seconds_used),
+        steps=report.run.steps,
         messages=tuple(
-            message_data(section.name, each) for section in told.state.store.sections for each in section.messages
+            message_data(section.name, each) for section in report.state.store.sections for each in section.messages
         ),
-        subagents=tuple(map(_subagent, told.run.children)),
-        events=tuple(map(to_dict, told.events)),
-        events_retold=told.retold,
-        events_left_out=told.events_left_out,
-        state=told.state.to_dict(),
+        subagents=tuple(map(_subagent, report.run.children)),
+        events=tuple(map(to_dict, report.events)),
+        events_retold=report.reconstructed,
+        events_left_out=report.events_left_out,
+        state=report.state.to_dict(),
     )
     return document.model_dump(mode="json")
 

@@ -1,4 +1,4 @@
-"""The tree of a run: which subagents' runs it has started, and what each has done. Changes nothing."""
+"""The tree of a run: the runs of its subagents, and what each has done. Changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def tree(client: Runs, execution_id: str) -> RunView:
     execution_id = await client.find_run(execution_id)
     described = client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
     top = check_run(await answered(described, execution_id))
-    found: dict[str, list[WorkflowExecution]] = {}
+    children: dict[str, list[WorkflowExecution]] = {}
     level: list[WorkflowExecution] = [top]
     runs: list[WorkflowExecution] = [top]
     cut = set[str]()
@@ -60,14 +60,14 @@ async def tree(client: Runs, execution_id: str) -> RunView:
             if len(runs) >= TREE_RUNS_MAX:
                 cut.add(parent)
                 continue
-            found.setdefault(parent, []).append(each)
+            children.setdefault(parent, []).append(each)
             level.append(each)
             runs.append(each)
         if not level:
             break
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
     read = await asyncio.gather(*(_read(client, each, at_once) for each in runs))
-    return _grown(top.id, found, {each.execution_id: each for each in read}, cut)
+    return _grown(top.id, children, {each.execution_id: each for each in read}, cut)
 
 
 def to_dict(run: RunView) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def to_dict(run: RunView) -> dict[str, Any]:
 
 def _grown(
     execution_id: str,
-    found: Mapping[str, Sequence[WorkflowExecution]],
+    children_of: Mapping[str, Sequence[WorkflowExecution]],
     read: Mapping[str, RunView],
     cut: set[str],
 ) -> RunView:
-    below = sorted(found.get(execution_id, ()), key=lambda each: each.start_time)
-    children = tuple(_grown(each.id, found, read, cut) for each in below)
+    below = sorted(children_of.get(execution_id, ()), key=lambda each: each.start_time)
+    children = tuple(_grown(each.id, children_of, read, cut) for each in below)
     return replace(read[execution_id], children=children, more=execution_id in cut)
 
 
@@ -108,20 +108,20 @@ async def _children(client: Runs, parents: Sequence[str]) -> AsyncIterator[Workf
             yield each
 
 
-async def _read(client: Runs, found: WorkflowExecution, at_once: asyncio.Semaphore) -> RunView:
+async def _read(client: Runs, info: WorkflowExecution, at_once: asyncio.Semaphore) -> RunView:
     """Return what a run has done, as far as anybody can tell."""
     async with at_once:
-        handle = client.temporal.get_workflow_handle(found.id)
-        if found.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
-            found = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), found.id)
-        run = _listed(found)
-        if found.status is WorkflowExecutionStatus.RUNNING:
+        handle = client.temporal.get_workflow_handle(info.id)
+        if info.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
+            info = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), info.id)
+        run = _listed(info)
+        if info.status is WorkflowExecutionStatus.RUNNING:
             return await _so_far(client, run)
-        ended = client.temporal.get_workflow_handle(found.id, run_id=found.run_id, result_type=ExecutionResult)
+        ended = client.temporal.get_workflow_handle(info.id, run_id=info.run_id, result_type=ExecutionResult)
         try:
-            result: ExecutionResult = await answered(ended.result(follow_runs=False, rpc_timeout=ASK_TIMEOUT), found.id)
+            result: ExecutionResult = await answered(ended.result(follow_runs=False, rpc_timeout=ASK_TIMEOUT), info.id)
         except WorkflowFailureError as error:
-            return _failed(run, summary(found), error)
+            return _failed(run, summary(info), error)
         stopped = "" if result.status == "completed" else result.why
         return replace(
             run,
@@ -133,37 +133,37 @@ async def _read(client: Runs, found: WorkflowExecution, at_once: asyncio.Semapho
         )
 
 
-def _listed(found: WorkflowExecution) -> RunView:
+def _listed(workflow: WorkflowExecution) -> RunView:
     """Return what the server's list has of a run; nothing yet of what it did."""
-    known = summary(found)
-    until = known.closed_at or datetime.now(UTC)
+    line = summary(workflow)
+    until = line.closed_at or datetime.now(UTC)
     return RunView(
-        execution_id=found.id,
-        agent=known.agent or "",
-        status=known.status,
-        started_at=known.started_at,
-        seconds=(until - known.started_at).total_seconds(),
+        execution_id=workflow.id,
+        agent=line.agent or "",
+        status=line.status,
+        started_at=line.started_at,
+        seconds=(until - line.started_at).total_seconds(),
     )
 
 
 async def _so_far(client: Runs, run: RunView) -> RunView:
     try:
-        told = await client.debug(run.execution_id)
-        usage, waiting = Usage.model_validate(told["usage"]), told["waiting"]
+        facts = await client.debug(run.execution_id)
+        usage, waiting = Usage.model_validate(facts["usage"]), facts["waiting"]
         why = f"waits for a decision about {', '.join(map(str, waiting))}" if waiting else ""
-        used: dict[str, Any] = {"usage": usage, "cost": told["cost"], "unpriced": tuple(told["unpriced"])}
-        return replace(run, step_count=told["steps"], why=why, **used)
+        used: dict[str, Any] = {"usage": usage, "cost": facts["cost"], "unpriced": tuple(facts["unpriced"])}
+        return replace(run, step_count=facts["steps"], why=why, **used)
     except (HoldfastError, KeyError, ValidationError):
         return run
 
 
-def _failed(run: RunView, known: ExecutionSummary, error: WorkflowFailureError) -> RunView:
+def _failed(run: RunView, line: ExecutionSummary, error: WorkflowFailureError) -> RunView:
     cause = error.cause
     if not (isinstance(cause, ApplicationError) and cause.details):
         return replace(run, why=f"{type(cause).__name__}: {cause}")
     try:
-        told = ExecutionFailure.model_validate(cause.details[0])
+        failure = ExecutionFailure.model_validate(cause.details[0])
     except ValidationError:
         return replace(run, why=cause.message)
-    used: dict[str, Any] = {"usage": told.used.usage, "cost": told.used.cost, "unpriced": told.used.unpriced}
-    return replace(run, step_count=known.steps or 0, why=told.message, **used)
+    used: dict[str, Any] = {"usage": failure.used.usage, "cost": failure.used.cost, "unpriced": failure.used.unpriced}
+    return replace(run, step_count=line.steps or 0, why=failure.message, **used)

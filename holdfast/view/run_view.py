@@ -1,4 +1,4 @@
-"""A run as people and documents see it: one value, made of a state, a record, events, or what a server lists.
+"""`RunView`: a run as people and documents see it, made of a state, a record, events, or a server's listing.
 
 Pure: it asks nobody, draws nothing and knows no clock. All texts are as models and tools gave them; whoever shows them
 makes them safe. What nobody has said of a run has its default.
@@ -196,7 +196,7 @@ class RunView:
 
 def run_view(state: AgentState, agent: str = "") -> RunView:
     """Return the agent's execution without its steps; ValueError where it has none."""
-    execution, signal, taken = state.running, state.stop_signal, state.execution_duration
+    execution, signal, elapsed = state.running, state.stop_signal, state.execution_duration
     return RunView(
         execution_id=execution.execution_id,
         agent=agent,
@@ -208,7 +208,7 @@ def run_view(state: AgentState, agent: str = "") -> RunView:
         answer=state.final_response,
         started_at=execution.started_at,
         completed_at=execution.completed_at,
-        seconds=taken.total_seconds() if taken else 0.0,
+        seconds=elapsed.total_seconds() if elapsed else 0.0,
         step_count=state.step_count,
         steps_used=state.steps_used,
         usage=state.usage,

@@ -1,4 +1,4 @@
-"""All agents at work on a server: the server lists them, their workers tell how far each is. Changes nothing."""
+"""All agents at work on a server: the server lists them, their workers report progress. Changes nothing."""
 
 from __future__ import annotations
 
@@ -107,22 +107,22 @@ async def overview(client: Holdfast, query: str | None = None, limit: int = TOP_
     understand, and for a limit out of range; ServerUnavailable.
     """
     check_limit(limit)
-    wanted = f"{UNDER_WAY} AND ({check_query(query)})" if query else UNDER_WAY
+    condition = f"{UNDER_WAY} AND ({check_query(query)})" if query else UNDER_WAY
     temporal = client.temporal
     silent = f"the Temporal server at {client.address} does not answer"
     try:
         async with asyncio.timeout(LIST_SECONDS_MAX):  # the SDK tries for longer, which is not to be waited for
-            found = [_listed(each) async for each in temporal.list_workflows(wanted, limit=limit)]
-            in_all = len(found)
+            listing = [_listed(each) async for each in temporal.list_workflows(condition, limit=limit)]
+            in_all = len(listing)
             if in_all == limit:
-                in_all = (await temporal.count_workflows(wanted)).count
+                in_all = (await temporal.count_workflows(condition)).count
     except TimeoutError:
         raise ServerUnavailable(silent) from None
     except RPCError as error:
         if error.status in SILENT:
             raise ServerUnavailable(silent) from None
         raise query_refusal(error, query) from None
-    return Overview(tuple(found), max(in_all, len(found)))
+    return Overview(tuple(listing), max(in_all, len(listing)))
 
 
 async def progress(client: Holdfast, listed: Listed, *, whole: bool = False, seconds_max: float | None = None) -> Row:
@@ -149,12 +149,12 @@ async def rows(client: Holdfast, listed: Iterable[Listed]) -> list[Row]:
 
     async def row(each: Listed) -> Row:
         async with at_once:
-            return await asked(client, each)
+            return await row_of(client, each)
 
     return list(await asyncio.gather(*map(row, listed)))
 
 
-async def asked(client: Holdfast, listed: Listed) -> Row:
+async def row_of(client: Holdfast, listed: Listed) -> Row:
     """Ask the worker of one of them; raises nothing for one that does not tell."""
     if listed.kind == "session":
         return Row(listed)
@@ -164,17 +164,17 @@ async def asked(client: Holdfast, listed: Listed) -> Row:
         return Row(listed, unread=str(error))
 
 
-def _listed(found: WorkflowExecution) -> Listed:
-    is_session = kind_of(found.workflow_type) == "session"
-    session, run, known = session_summary(found), summary(found), search_values(found)
+def _listed(workflow: WorkflowExecution) -> Listed:
+    is_session = kind_of(workflow.workflow_type) == "session"
+    session, run, values = session_summary(workflow), summary(workflow), search_values(workflow)
     return Listed(
-        id=session.agent_id if is_session else found.id,
-        run_id=found.run_id,
+        id=session.agent_id if is_session else workflow.id,
+        run_id=workflow.run_id,
         kind="session" if is_session else "run",
         status=session.status if is_session else run.status,
         summary=run,
-        waiting=known.get(search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
-        tenant=known.get(search_attributes.TENANT),
-        parent=known.get(search_attributes.PARENT),
-        task_queue=found.task_queue,
+        waiting=values.get(search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
+        tenant=values.get(search_attributes.TENANT),
+        parent=values.get(search_attributes.PARENT),
+        task_queue=workflow.task_queue,
     )

@@ -1,4 +1,4 @@
-"""How the page of a report looks: its style sheet, with the same colours as its picture."""
+"""The style sheet of a report's page, with the same colours as its picture."""
 
 from __future__ import annotations
 

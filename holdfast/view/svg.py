@@ -1,4 +1,4 @@
-"""The picture of a timeline, as SVG that stands in a page or by itself, in the reader's light or dark colours."""
+"""The picture of a timeline, as SVG for a page or a file of its own, in the reader's light or dark colours."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class _Scale:
         for place in range(int(self._seconds / tick) + 1):
             x = f"{LABELS + PLOT * place * tick / self._seconds:.1f}"
             yield element("line", x1=x, x2=x, y1=TOP - 6, y2=height - 26, class_="grid")
-            told = "0" if place == 0 else duration(place * tick)
-            yield element("text", told, x=x, y=TOP - 12, text_anchor="middle", class_="faint")
+            label = "0" if place == 0 else duration(place * tick)
+            yield element("text", label, x=x, y=TOP - 12, text_anchor="middle", class_="faint")
 
 
 def _row(row: Row, y: int, scale: _Scale) -> Iterator[Element]:
@@ -116,19 +116,19 @@ def _row(row: Row, y: int, scale: _Scale) -> Iterator[Element]:
     if row.bars:
         last = row.bars[-1] if row.bars[0].kind != "step" else row.bars[0]
         ended = max(bar.ended or scale.ended for bar in row.bars)
-        taken = duration(((last.ended or scale.ended) - last.began).total_seconds())
-        yield element("text", taken, x=f"{scale.x(ended) + 6:.1f}", y=y + 14, class_="faint")
+        elapsed = duration(((last.ended or scale.ended) - last.began).total_seconds())
+        yield element("text", elapsed, x=f"{scale.x(ended) + 6:.1f}", y=y + 14, class_="faint")
 
 
 def _bar(bar: Bar, y: int, scale: _Scale) -> Element:
     ended = bar.ended or scale.ended
     x, until = scale.x(bar.began), scale.x(ended)
-    taken = duration((ended - bar.began).total_seconds())
-    told = f"{bar.about}\nfrom {moment(bar.began)}, {taken}{'' if bar.ended else ' so far'}"
+    elapsed = duration((ended - bar.began).total_seconds())
+    title = f"{bar.about}\nfrom {moment(bar.began)}, {elapsed}{'' if bar.ended else ' so far'}"
     whole = bar.kind == "step"
     return element(
         "rect",
-        element("title", told),
+        element("title", title),
         x=f"{x:.1f}",
         y=y + (2 if whole else (ROW - BAR) // 2),
         width=f"{max(NARROW, until - x):.1f}",
@@ -152,5 +152,5 @@ def _legend(timeline: Timeline) -> Iterator[Element]:
 def _note(timeline: Timeline, height: int) -> Element | None:
     if not timeline.left_out:
         return None
-    told = f"{timeline.left_out:,} further rows are not drawn"
-    return element("text", told, x=LABELS, y=height - 8, class_="faint")
+    note = f"{timeline.left_out:,} further rows are not drawn"
+    return element("text", note, x=LABELS, y=height - 8, class_="faint")

@@ -1,4 +1,4 @@
-"""The timeline of a run: which model calls, tool calls, waits and subagents there were, each with its times.
+"""The timeline of a run: model calls, tool calls, waits and subagents, each with its times.
 
 From steps alone a step is one bar; with the run's events model calls and waits for a person have bars of their own.
 """
@@ -82,11 +82,11 @@ def timeline(run: RunView, events: Sequence[AnyObserved] = ()) -> Timeline:
             rows += [] if child is None else _subagent(child, 2)
     for child in spawned.values():
         rows += _subagent(child, 0)
-    shown = tuple(rows[:TIMELINE_ROWS_MAX])
-    ends = (moment for row in shown for bar in row.bars for moment in (bar.began, bar.ended) if moment is not None)
+    visible = tuple(rows[:TIMELINE_ROWS_MAX])
+    ends = (moment for row in visible for bar in row.bars for moment in (bar.began, bar.ended) if moment is not None)
     began = run.started_at or min(ends)
     ended = max([run.completed_at or _after(began, run.seconds or 0.0), *ends])
-    return Timeline(began, ended, shown, max(0, len(rows) - TIMELINE_ROWS_MAX))
+    return Timeline(began, ended, visible, max(0, len(rows) - TIMELINE_ROWS_MAX))
 
 
 def _step(step: StepView, model: Span | None) -> Iterator[Row]:

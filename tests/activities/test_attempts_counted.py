@@ -27,7 +27,7 @@ PIECES_MAX = 3
 async def counted(model: OpenAIChat, asked: ModelRequest) -> Usage:
     """Return what an attempt counts that fails."""
     progress = Progress()
-    asked = request(llm=asked.llm, listener=progress.hear, max_output_tokens=asked.max_output_tokens)
+    asked = request(llm=asked.llm, listener=progress.add, max_output_tokens=asked.max_output_tokens)
     progress.begin(asked)
     try:
         await model(asked)
@@ -97,7 +97,7 @@ async def test_a_cancelled_call_counts_what_had_come() -> None:
         progress, heard = Progress(), asyncio.Event()
 
         def listen(part: AnswerPart) -> None:
-            progress.hear(part)
+            progress.add(part)
             if (partial := progress.partial()) is not None and len(partial.text) == 12:
                 heard.set()
 

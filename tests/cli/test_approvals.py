@@ -77,7 +77,7 @@ def test_a_call_that_nobody_has_looked_at_is_shown_whole_and_not_approved(
         refused = project.run("approve", waiting, *more)
         assert (refused.code, '"taken"' in refused.out) == (2, False)
         assert '"a": 6,' in refused.err
-        assert f"--digest {short_digest(DIGEST)}; --yes approves what waits without a look" in refused.err + refused.out
+        assert f"--digest {short_digest(DIGEST)}, or approve it unseen with --yes" in refused.err + refused.out
     assert len(asyncio.run(client.state(waiting)).waiting_calls) == 1
 
 
@@ -109,7 +109,7 @@ def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other
 ) -> None:
     other = call_digest("multiply", {"a": 6, "b": 8})
     for digest, code, said in (
-        (other, 7, "it is not the one that you looked at"),
+        (other, 7, "it is not the call that you looked at"),
         (DIGEST[:11], 2, "at least 12"),
         ("x" * 12, 2, "12"),
     ):

@@ -133,7 +133,7 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     ),
     "over-long message id": (("send", NOBODY, "hi", "--message-id", "m" * 65), Refused(told=("65", "1 to 64"))),
     "unknown policy": (("send", NOBODY, "hi", "--while-running", "wait"), Refused(told=("'wait'", "inject"))),
-    "nothing to change": (("session", "change", NOBODY), Refused(told=("nothing is to be changed", "--help"))),
+    "nothing to change": (("session", "change", NOBODY), Refused(told=("nothing to change", "--help"))),
     "negative limit to change": (("session", "change", NOBODY, "--max-cost", "-1"), Refused(told=("--max-cost", "0"))),
     "unknown action": (("session", "shwo", NOBODY), Refused(told=("shwo",))),
     "no sessions at all": (("sessions", "--limit", "0"), Refused(told=("between 1 and 1,000",))),
@@ -217,7 +217,7 @@ def test_bad_input_is_told_in_one_line_and_starts_nothing(here: Project, name: s
 def test_an_id_in_use_is_told_in_one_line(here: Project) -> None:
     taken = start_id(here)
     plain, as_json = refused_on(here, "taken id", {}).both(*run("assistant", QUESTION, "--id", taken))
-    check(plain, Refused(code=7, told=(taken, "exists already", "choose another id")))
+    check(plain, Refused(code=7, told=(taken, "already exists", "choose another id")))
     check_json(as_json, plain)
 
 

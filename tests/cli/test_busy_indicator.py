@@ -85,7 +85,7 @@ def test_a_run_tells_what_it_waits_for(project: Project, dev: Running) -> None: 
         screen.shows("nap")
         screen.shows("step 1: nap runs …")
         screen.types(CTRL_C)
-        screen.shows("the run goes on: holdfast show ")
+        screen.shows("the run continues: holdfast show ")
         assert screen.ended() == 130
         execution_id = screen.shown.split("holdfast stop ")[-1].split()[0]
     assert project.run("stop", execution_id).code == 0

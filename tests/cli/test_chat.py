@@ -177,7 +177,7 @@ def test_a_message_is_refused_while_something_runs_where_that_was_asked_for(proj
         screen.types("slow" + ENTER)
         screen.shows("at last at last")
         screen.types("two\n")
-        screen.shows("not taken: ")
+        screen.shows("not accepted: ")
         screen.types(CTRL_C)
         screen.shows("stopped (user_requested")
         screen.prompts()
@@ -218,4 +218,4 @@ def test_a_closed_session_is_not_talked_with(project: Project) -> None:
     ended = project.run("chat", "--id", agent_id, said="")
     assert (ended.code, ended.out) == (7, "")
     assert f"holdfast fork {agent_id}" in ended.err
-    assert "lives on" not in ended.err
+    assert "to return" not in ended.err

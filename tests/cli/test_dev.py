@@ -38,7 +38,7 @@ def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> No
         assert ui[2].startswith("http://127.0.0.1:")
         assert temporal[1].startswith("127.0.0.1:")
         assert data[1] == str(own.folder / "data")
-        dev.heard("Ctrl-C ends all")
+        dev.heard("Ctrl-C stops all")
         started = children(dev.pid)
         assert started == sorted([worker_of(dev), server_of(dev)])
         watched = Watched(started)
@@ -46,7 +46,7 @@ def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> No
         ended = dev.ended()
         assert watched.all_end(1), "a process is left"
     assert ended.code == 0
-    assert ended.err.splitlines()[-1] == "stopped the worker; now the server"
+    assert ended.err.splitlines()[-1] == "stopped the worker; stopping the server"
     assert not (own.folder / "data" / "server.json").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_second_dev_on_the_directory_uses_the_first_ones_server_and_leaves_it_
 ) -> None:
     server = server_of(dev)
     with project.started(*DEV, "--import", "my_tools") as second:
-        second.heard(f"the server of pid {server}, which goes on without us")
+        second.heard(f"the server of pid {server}, which keeps running")
         assert children(second.pid) == [worker_of(second)]
         second.process.terminate()
         assert second.ended().code == 0
@@ -112,7 +112,7 @@ def test_a_worker_that_always_dies_is_given_up_and_the_server_goes_on(own: Proje
 def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Project) -> None:
     (own.folder / "growing.py").write_text("")
     with own.started(*DEV, "--import", "growing", "--agents", "none") as dev:
-        dev.heard("Ctrl-C ends all")
+        dev.heard("Ctrl-C stops all")
         server = server_of(dev)
         (own.folder / "growing.py").write_text("import no_such_module")
         os.kill(worker_of(dev), signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Pr
 @pytest.mark.parametrize("victim", ["dev", "server"])
 def test_nothing_is_left_when_dev_or_its_server_is_killed(own: Project, victim: str) -> None:
     with own.started(*DEV, "--import", "my_tools") as dev:
-        dev.heard("Ctrl-C ends all")
+        dev.heard("Ctrl-C stops all")
         watched = Watched([worker_of(dev), server_of(dev)])
         os.kill(dev.pid if victim == "dev" else server_of(dev), signal.SIGKILL)
         ended = dev.ended(25)

@@ -95,7 +95,7 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert "test-key" not in plain.out + as_json.out
     named_to_the_worker_alone = looked(project.where("OPENAI_API_KEY", "OPENAI_BASE_URL"))["model endpoint"]
     assert named_to_the_worker_alone["level"] == "ok"
-    assert "the worker that serves has its own" in named_to_the_worker_alone["found"]
+    assert "the running worker has its own" in named_to_the_worker_alone["found"]
 
 
 def test_a_terminal_is_shown_a_table(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves
@@ -220,7 +220,7 @@ async def test_a_tools_queue_that_nobody_serves_is_told(serve: Serve, settings: 
             lines = {each.check: each for each in found}
     assert lines["tools"].level is Level.OK
     assert lines["tool queues"].level is Level.WARNING
-    assert "nobody serves 'nobody-serves-this': calls of far wait there" in lines["tool queues"].found
+    assert "no worker serves 'nobody-serves-this': calls of far wait" in lines["tool queues"].result
 
 
 async def test_agents_that_cannot_be_read_in_time_keep_no_other_check_from_being_told(
@@ -236,6 +236,6 @@ async def test_agents_that_cannot_be_read_in_time_keep_no_other_check_from_being
         found = {each.check: each for each in await examine(settings)}
     finally:
         gone.set()
-    assert "no answer within" in found["agents"].found
-    assert "no answer within" in found["tools"].found
+    assert "no answer within" in found["agents"].result
+    assert "no answer within" in found["tools"].result
     assert found["server"].level is Level.OK

@@ -14,6 +14,7 @@ from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHA
 from holdfast.models.model_apis import APIS
 from tests.cli.page import PAGE, common_options, first_words, options, rows
 from tests.cli.program import HOLDFAST, Project
+from tests.cli.warm import AT_ONCE, warm
 
 ROOT = PAGE.parents[1]
 RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
@@ -21,9 +22,6 @@ AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tr
 SERVERS = ("setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
-
-
-pytestmark = pytest.mark.timeout(300)  # the help of each command is a process of its own
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +32,12 @@ def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     def ask(command: str) -> str:
         told = ""
         for action in ([], *([action] for action in ACTIONS if command == "session")):
-            ended = here.run(*([command] if command else []), *action, "--help")
+            ended = calls.run(*([command] if command else []), *action, "--help")
             assert (ended.code, ended.err) == (0, "")
             told += ended.out
         return told
 
-    with ThreadPoolExecutor(2) as pool:
+    with warm(here) as calls, ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(("", *COMMANDS), pool.map(ask, ("", *COMMANDS)), strict=True))
 
 

@@ -186,7 +186,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(
         running.process.send_signal(signal.SIGINT)
         ended = running.ended(5)
     assert ended.code == 130
-    goes_on = ("the run goes on", "the run may have begun all the same")  # the latter before the server has said so
+    goes_on = ("the run continues", "the run may have started anyway")  # the latter before the server has said so
     assert ended.err in {f"{each}: holdfast show {chosen}, holdfast stop {chosen}\n" for each in goes_on}
     assert ended.out == "" or not options
     assert asyncio.run(client.state(chosen)).status is ExecutionStatus.IN_PROGRESS
@@ -216,7 +216,7 @@ def test_stop_gives_json(project: Project, under_way: str) -> None:
 
 def test_stop_of_a_run_that_has_ended_is_no_error(project: Project, finished: str) -> None:
     plain, as_json = project.both("stop", finished)
-    assert (plain.code, plain.out, plain.err) == (0, f"run {finished} had ended already\n", "")
+    assert (plain.code, plain.out, plain.err) == (0, f"run {finished} had already ended\n", "")
     assert (as_json.code, as_json.err) == (0, "")
     assert as_json.document == {"execution_id": finished, "stop_requested": False}
 

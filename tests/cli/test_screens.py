@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_the_run_alone_and_an_absent_worker_is_told_of(
     screen = terminal.shows("no worker answers for run", "nothing has happened yet")
     assert "holdfast worker --task-queue nobody" in " ".join(screen.split())
     terminal.types("C-c")
-    assert f"the run goes on: holdfast show {execution_id}" in terminal.shows("code 130")
+    assert f"the run continues: holdfast show {execution_id}" in terminal.shows("code 130")
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
 
 

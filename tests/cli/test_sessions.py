@@ -205,7 +205,7 @@ def test_a_message_to_a_run_is_refused_and_hides_nothing(project: Project) -> No
         for options in ((), ("--agent", "clerk")):
             refused = project.run("send", given, "hi", *options)
             assert (refused.code, refused.out) == (2, "")
-            assert f"{run_id} is a run of agent 'clerk', not a session: `holdfast show" in refused.err
+            assert f"{run_id} is a run of agent 'clerk', not a session: use `holdfast show" in refused.err
     assert project.run("show", run_id, "--json").document["final_response"] == "1: one"
 
 
@@ -219,7 +219,7 @@ def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str)
     assert agent_id in shown.out, "what takes runs and sessions finds it, too"
     refused = project.run("export", agent_id[:13])
     assert refused.code == 2
-    assert f"{agent_id} is a session of agent 'clerk', not a run: `holdfast session show" in refused.err
+    assert f"{agent_id} is a session of agent 'clerk', not a run: use `holdfast session show" in refused.err
 
 
 def test_a_run_is_found_by_less_than_its_id(project: Project) -> None:
@@ -230,4 +230,4 @@ def test_a_run_is_found_by_less_than_its_id(project: Project) -> None:
     assert project.run("record", run_id[:13], "--json").document["execution_id"] == run_id
     nobody = project.run("show", "nobody")
     assert (nobody.code, nobody.out) == (5, "")
-    assert "no run or session here has an id that begins with 'nobody', or an agent of that name" in nobody.err
+    assert "no run or session has an id that begins with 'nobody' or an agent of that name" in nobody.err

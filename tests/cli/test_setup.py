@@ -56,7 +56,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
     where = ("--namespace", name)
     absent = here.run("setup", *where)
     assert absent.code == 6
-    assert "`holdfast setup --create-namespace` makes one" in absent.err
+    assert "`holdfast setup --create-namespace` creates it" in absent.err
     first = here.run("setup", *where, "--create-namespace", "--retention", "48h", "--json")
     assert first.code == 0
     assert {**first.document, "attributes": []} == {
@@ -73,7 +73,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
     await client.start(AgentDefinition(name="clerk"), "what?")  # at once: the server takes them
     again, checked = here.both("setup", *where, "--create-namespace")
     assert (again.code, again.err) == (0, "")
-    assert again.out.count("was there") == len(NAMES)
+    assert again.out.count("registered before") == len(NAMES)
     assert states(checked) == dict.fromkeys(NAMES, "there")
     assert checked.document["created"] is False
     assert await retention(client.temporal) == timedelta(hours=48), "a namespace that is there stays as it is"
@@ -82,7 +82,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
 async def test_a_check_changes_nothing_and_says_by_its_code_what_is_missing(here: Project, plain_server: str) -> None:
     plain, as_json = here.both("setup", "--check")
     assert (plain.code, as_json.code) == (14, 14)
-    assert "registers what is missing" in plain.err
+    assert "registers the missing ones" in plain.err
     assert states(as_json) == dict.fromkeys(NAMES, "missing")
     assert "missing: HoldfastAgent" in as_json.document["error"]["message"]
     assert not await (await Holdfast.connect(Settings(address=plain_server))).has_search_attributes()
@@ -100,9 +100,9 @@ async def test_what_cannot_be_registered_is_told_with_its_remedy_and_the_rest_is
     assert full_up < {"HoldfastSteps", "HoldfastTokens", "HoldfastEstimatedTokens"}
     assert len(full_up) == 2, "one column of three was left"
     assert {state for name, state in found.items() if name not in full_up} == {"there"}, "the first call did them"
-    assert "HoldfastAgent is there as Text, and must be Keyword" in ended.err
+    assert "HoldfastAgent has the type Text but must be Keyword" in ended.err
     assert "rename --namespace" in ended.err
-    assert "no column for a further Int (Unable to create search attributes: cannot have more than 3" in ended.out
+    assert "no column for another Int (Unable to create search attributes: cannot have more than 3" in ended.out
     assert len(as_json.document["remedies"]) == 3
     partly = await Holdfast.connect(Settings(address=plain_server, namespace=full))
     assert not await partly.has_search_attributes(), "a run that names one of them would be refused"

@@ -111,10 +111,10 @@ def test_a_run_that_the_server_has_forgotten_is_told_by_its_record(quick: Warm, 
     for view in ("--transcript", "--steps", "--debug"):
         here, there = quick.run("show", done, view, "--json"), quick.run("show", done, view, "--json", *FORGOTTEN)
         assert (there.code, there.out) == (0, here.out)
-        assert "told by its record" in there.err
+        assert "read from its record" in there.err
     events = quick.run("show", done, "--events", "--json", *FORGOTTEN)
     assert {each.kind for each in watched_lines(events.out)} <= set(EVENTS)
-    assert "made up again from its state" in events.err
+    assert "reconstructed from its state" in events.err
 
 
 def test_two_views_at_once_are_refused(quick: Warm, done: str) -> None:
@@ -173,7 +173,7 @@ def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(quick: War
         (("-o", str(tmp_path / "nowhere" / "run.html")), "there is no folder"),
         (("-o", str(tmp_path)), "is a folder"),
         (("-o", str(tmp_path / "run.pdf")), "--format"),
-        (("--format", "html", "--json"), "both want standard output"),
+        (("--format", "html", "--json"), "both need standard output"),
         (("--format", "pdf"), "--format"),
     ):
         ended = quick.run("export", nobody, *options)

@@ -240,7 +240,7 @@ async def test_a_server_that_goes_away_is_told_of_and_waited_for(
             monkeypatch.setattr(client_overview, "LIST_SECONDS_MAX", 2)
             os.kill(server.address.pid, signal.SIGKILL)
             await asyncio.to_thread(server.stop)
-            await shown.until(lambda: "does not answer; asking again" in shown.banner)
+            await shown.until(lambda: "does not answer; trying again" in shown.banner)
             assert shown.agents == ["left"], "what was known is still there"
             server = await asyncio.to_thread(start)
             await shown.until(lambda: not shown.banner)

@@ -90,7 +90,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_run(project: Project) -> None:
         running.process.send_signal(signal.SIGINT)
         ended = running.ended(5)
     assert ended.code == 130
-    assert ended.err == f"the run goes on: holdfast show {execution_id}, holdfast stop {execution_id}\n"
+    assert ended.err == f"the run continues: holdfast show {execution_id}, holdfast stop {execution_id}\n"
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
 
 
@@ -116,7 +116,7 @@ def test_watching_an_idle_agent_says_what_is_waited_for_and_a_closed_one_that_it
         assert project.run("session", "close", agent_id).code == 0
         ended = running.ended(20)
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.splitlines()[-1] == f"the session of agent {agent_id} is over: holdfast records {agent_id}"
+    assert ended.err.splitlines()[-1] == f"the session of agent {agent_id} has ended: holdfast records {agent_id}"
     assert "its next run is shown once it begins" in ended.err
 
 

@@ -14,7 +14,7 @@ import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import RawValue
@@ -146,8 +146,11 @@ async def begun(agent: AgentHandle) -> WaitingCall:
 
 
 def failed_tasks(history: WorkflowHistory) -> int:
-    kind = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-    return sum(event.event_type == kind for event in history.events)
+    return sum(map(is_failed_task, history.events))
+
+
+def is_failed_task(event: HistoryEvent) -> bool:
+    return event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 
 
 async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
@@ -251,6 +254,9 @@ async def test_a_run_that_was_begun_before_there_was_a_key_waits_for_a_worker_wi
     async with working(sealed, tmp_path / "ledger", script, paid):
         await client.temporal.get_workflow_handle(execution_id).signal(MESSAGE_SIGNAL, user_message("hello?"))
         await attempts(client, execution_id, 2)
+    failed = [each for each in (await history_of(client, execution_id)).events if is_failed_task(each)]
+    told = failed[0].workflow_task_failed_event_attributes.failure
+    assert "is not encrypted" in told.message, "an operator sees why it waits"
     assert paid == []
     async with working(plain, tmp_path / "ledger", script, paid) as at_work:
         await at_work.client.decide(execution_id, waiting, Verdict(decision="approve"))

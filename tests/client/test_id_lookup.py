@@ -145,7 +145,7 @@ async def test_a_whole_id_of_the_other_kind_is_named_where_it_is_looked_up(
 
 
 async def test_what_is_there_of_neither_kind_is_not_found_in_our_words(client: Holdfast) -> None:
-    with pytest.raises(ExecutionNotFound, match=r"no run here has an id that begins with 'nobody_here'.*holdfast list"):
+    with pytest.raises(ExecutionNotFound, match=r"no run has an id that begins with 'nobody_here'.*holdfast list"):
         await client.find_run("nobody_here")
     with pytest.raises(InvalidInput, match=r"'no body' is not an id of a run.*holdfast list"):
         await client.find_run("no body")

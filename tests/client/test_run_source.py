@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Holdfast, Settings
-from holdfast.client.events_from_state import retold
+from holdfast.client.events_from_state import reconstructed
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import AttemptFailed, TextDelta
 from holdfast.connection import workflow_reader
@@ -71,7 +71,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
         holdfast = serving.client
         execution_id = await waiting_run(serving)
         under_way = await read_report(holdfast, execution_id)
-        run = await RunSource.found(holdfast, execution_id.upper())
+        run = await RunSource.find(holdfast, execution_id.upper())
         facts = await run.debug()
         await let_through(serving, execution_id)
         state = await serving.client.result(execution_id)
@@ -83,13 +83,13 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     monkeypatch.setattr(workflow_reader, "LOST_TIMEOUT", workflow_reader.ASK_TIMEOUT / 20)
     monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", workflow_reader.ASK_TIMEOUT / 10)
     without_worker = await read_report(await Holdfast.connect(settings), execution_id)
-    assert (without_worker.told_by, without_worker.retold) == ("server", True)
-    assert [*without_worker.events] == [*retold(state, "lead")]
+    assert (without_worker.source, without_worker.reconstructed) == ("server", True)
+    assert [*without_worker.events] == [*reconstructed(state, "lead")]
     assert without_worker.state == state
     holdfast = await elsewhere(settings)
     by_record = await read_report(holdfast, execution_id)
     check_by_record(by_record, state, ended)
-    found = await RunSource.found(holdfast, execution_id)
+    found = await RunSource.find(holdfast, execution_id)
     assert (found.agent, found.source, await found.whole(), await found.debug()) == (
         "lead",
         "record",
@@ -104,7 +104,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
 
 
 def check_under_way(told: Report) -> None:
-    assert (told.run.status, told.run.completed_at, told.told_by) == ("in_progress", None, "server")
+    assert (told.run.status, told.run.completed_at, told.source) == ("in_progress", None, "server")
     assert told.run.task == QUESTION
     assert [(each.number, each.kind) for each in told.run.steps] == [
         (1, "error"),
@@ -116,7 +116,7 @@ def check_under_way(told: Report) -> None:
 
 
 def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) -> None:
-    assert (told.state, [*told.events], told.retold) == (state, as_watched, False)
+    assert (told.state, [*told.events], told.reconstructed) == (state, as_watched, False)
     assert [call.outcome for call in told.run.steps[0].calls] == ["succeeded", "failed", "succeeded"]
     [scout] = told.run.children
     assert (scout.agent, scout.status, scout.step_count, scout.usage.total_tokens) == ("scout", "completed", 2, 240)
@@ -128,7 +128,7 @@ def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) 
 
 
 def check_by_record(told: Report, state: AgentState, before: Report) -> None:
-    assert (told.told_by, told.retold, told.state) == ("record", True, state)
+    assert (told.source, told.reconstructed, told.state) == ("record", True, state)
     assert dataclasses.replace(told.run, children=()) == dataclasses.replace(before.run, children=())
     [scout] = told.run.children
     assert (scout.execution_id, scout.agent, scout.usage) == (
@@ -152,7 +152,7 @@ async def test_a_run_that_went_on_in_new_ones_is_told_in_order(
     async with served(chosen, tmp_path / "ledger.jsonl", turns, offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await RunSource.found(serving.client, execution_id)
+        run = await RunSource.find(serving.client, execution_id)
         told = await events_of(run)
         expected = await watched(serving.client, execution_id)
         assert len(await run.runs()) > 1, "it did not go on in a new run"
@@ -178,7 +178,7 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
     async with serve(turns, offer=offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await RunSource.found(serving.client, execution_id)
+        run = await RunSource.find(serving.client, execution_id)
         steps = [page async for page in run.pages(PageRequest(messages_total=0))]
         messages = [page async for page in run.pages(PageRequest(steps_total=0))]
     assert len(steps) > 2
@@ -192,9 +192,9 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
 async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
     holdfast = await Holdfast.connect(settings)
     with pytest.raises(InvalidInput, match="is not an id of a run"):
-        await RunSource.found(holdfast, "no run")
+        await RunSource.find(holdfast, "no run")
     with pytest.raises(ExecutionNotFound, match="no run"):
-        await RunSource.found(holdfast, str(uuid4()))
+        await RunSource.find(holdfast, str(uuid4()))
 
 
 async def test_a_run_under_way_without_a_worker_is_not_guessed_at(

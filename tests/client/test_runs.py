@@ -77,7 +77,7 @@ async def test_of_many_starts_with_one_id_one_starts_the_run(settings: Settings)
     assert outcomes.count(chosen) == 1
     refused = [outcome for outcome in outcomes if isinstance(outcome, ExecutionExists)]
     assert len(refused) == STARTS - 1
-    assert {chosen in str(error) and "exists already" in str(error) for error in refused} == {True}
+    assert {chosen in str(error) and "already exists" in str(error) for error in refused} == {True}
     assert await clients[0].stop(chosen)
 
 
@@ -345,9 +345,9 @@ async def test_what_only_a_type_checker_would_have_noticed_is_refused_in_our_wor
     client = await Holdfast.connect(settings)
     with pytest.raises(InvalidInput, match="the budget is a dict; give ExecutionBudget"):
         await client.start(CLERK, "hi", budget=cast("ExecutionBudget", {"max_steps": 3}))
-    with pytest.raises(InvalidInput, match=r"the stop cannot be asked for: .*mode"):
+    with pytest.raises(InvalidInput, match=r"the stop is not valid: .*mode"):
         await client.stop(NOBODY, mode=cast("StopMode", "later"))
-    with pytest.raises(InvalidInput, match=r"the stop cannot be asked for: .*source"):
+    with pytest.raises(InvalidInput, match=r"the stop is not valid: .*source"):
         await client.stop(NOBODY, source="x" * (SOURCE_CHARS_MAX + 1))
 
 

@@ -396,7 +396,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
         with pytest.raises(ServerUnavailable) as caught:
             await agent.send("one", message_id="m1")
     assert f"start one with `holdfast worker --task-queue {settings.task_queue}`" in str(caught.value)
-    assert "'m1' may be kept all the same: sending that message_id again is safe" in str(caught.value)
+    assert "'m1' may have been stored; sending it again under that id is safe" in str(caught.value)
     async with served(settings, tmp_path / "ledger.jsonl", echo, Toolset()):
         assert (await agent.ask("one", message_id="m1")).output == "1: one"
         assert heard(await agent.state()) == ["one"]
@@ -409,7 +409,7 @@ async def test_the_cause_of_a_sessions_silence_is_told(
         agent = before.client.agent(definition=FRIEND)
         await agent.ask("hi")
     monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
-    with pytest.raises(ServerUnavailable, match=r"its task waits for a worker, .* which is too busy, or gone"):
+    with pytest.raises(ServerUnavailable, match=r"its task has waited for a worker .*: it is too busy, or gone"):
         await (await Holdfast.connect(settings)).agent(agent.agent_id).suspend()
 
 
@@ -417,7 +417,7 @@ async def test_a_message_that_the_session_never_had_has_no_answer(serve: Serve) 
     async with serve(echo) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
         await agent.open()
-        with pytest.raises(SessionRefused, match="knows nothing of the message 'never'"):
+        with pytest.raises(SessionRefused, match="does not know the message 'never'"):
             await agent.answer(Receipt(message_id="never", state="waiting"))
 
 
@@ -440,7 +440,7 @@ async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told
         waiting = asyncio.create_task(agent.answer(receipt))
         await agent.close(stop=True)
         for each in (waiting, agent.answer(receipt)):
-            with pytest.raises(SessionClosed, match=r"closed before the message .* had its turn; start another agent"):
+            with pytest.raises(SessionClosed, match=r"closed before the message .* was processed; start another agent"):
                 await asyncio.wait_for(each, 90)
 
 
@@ -629,7 +629,7 @@ async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Ser
         agent = at_work.client.agent(definition=FRIEND)
         await agent.open()
         state = await agent.state()
-        with pytest.raises(InvalidInput, match="has no conversation yet"):
+        with pytest.raises(InvalidInput, match="has no conversation to fork yet"):
             await agent.fork()
     assert (state.agent_id, state.status, [*state.messages]) == (agent.agent_id, ExecutionStatus.PENDING, [])
 

@@ -117,7 +117,7 @@ async def test_a_call_that_was_under_way_is_made_again(serve: Serve) -> None:
         assert await asyncio.to_thread(begun.wait, 60)
         seen = await at_work.client.state(one)
         assert [each.call.name for each in seen.running.open_calls] == ["add"]
-        with pytest.raises(ExecutionExists, match=f"{one} exists already; follow it there"):
+        with pytest.raises(ExecutionExists, match=f"{one} already exists; follow it"):
             await at_work.client.start(clerk(), state=seen)
         going_on.set()
         elsewhere = replace(seen, execution=replace(seen.running, execution_id=str(uuid4())))
@@ -202,7 +202,7 @@ async def test_what_cannot_be_asked_of_a_state_is_refused_before_anything_starts
     left = await first_step(local(offer, [FIRST]))
     ended = await local(offer, [say("3")]).execute("How much?")
     other = str(uuid4())
-    with pytest.raises(InvalidInput, match=f"goes on under its own id; leave out the id {other}"):
+    with pytest.raises(InvalidInput, match=f"keeps its id; leave out the id {other}"):
         await client.start(clerk(), state=left, execution_id=other)
     with pytest.raises(InvalidInput, match="keeps its budget; leave out the limits"):
         await client.start(clerk(), state=left, budget=ExecutionBudget(max_steps=1))

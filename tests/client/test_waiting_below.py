@@ -62,7 +62,7 @@ async def until_waiting(told: RunSource, count: int = 1) -> WaitingCalls:
 async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(TOP, "go", subagents=[LEAF, MIDDLE])
-        [found] = await until_waiting(await RunSource.found(system.client, run))
+        [found] = await until_waiting(await RunSource.find(system.client, run))
         assert (found.agent, found.tool) == ("leaf", "pay")
         await system.client.stop(run)
         await system.client.result(run)
@@ -79,7 +79,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
         [of_session] = waiting
         run = (await agent.view()).running_id
         assert run is not None
-        [found] = await until_waiting(await RunSource.found(holdfast, run))
+        [found] = await until_waiting(await RunSource.find(holdfast, run))
         assert (found.agent, found.tool, of_session) == ("leaf", "pay", found)
         await agent.close(stop=True)
 
@@ -87,11 +87,11 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
 async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(WIDE, "go", subagents=[LEAF])
-        whole = await until_waiting(await RunSource.found(system.client, run), LEAVES)
+        whole = await until_waiting(await RunSource.find(system.client, run), LEAVES)
         assert not whole.more
         some = await waiting_calls(system.client.temporal, LEAVES - 1, among=f"RootWorkflowId = '{run}'")
         assert (len(some), some.more) == (LEAVES - 1, True)
-        pending_calls.shown(some)
+        pending_calls.print_waiting(some)
         assert "holdfast waiting" in capsys.readouterr().err
         await system.client.stop(run)
         await system.client.result(run)
@@ -109,7 +109,7 @@ async def test_a_server_without_our_attributes_cannot_tell_and_that_is_said(
                     break
         with pytest.raises(ServerUnavailable):
             await waiting_below(system.client.temporal, run)
-        assert await pending_calls.if_known(waiting_below(system.client.temporal, run)) is None
+        assert await pending_calls.or_hint(waiting_below(system.client.temporal, run)) is None
         assert "cannot be told" in capsys.readouterr().err
         await system.client.stop(run)
         await system.client.result(run)

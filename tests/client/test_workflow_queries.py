@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 from holdfast.client import ExecutionSummary, Holdfast, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, STATE_QUERY
-from holdfast.view.server_overview import Listed, asked
+from holdfast.view.server_overview import Listed, row_of
 
 pytestmark = pytest.mark.temporal
 
@@ -58,7 +58,7 @@ async def test_an_answer_that_cannot_be_read_is_told_with_its_run(settings: Sett
     async with Worker(client.temporal, task_queue=queue, workflows=[OfAnotherVersion]):
         handle = await client.temporal.start_workflow(AGENT_EXECUTION, id=id_, task_queue=queue)
         try:
-            row = await asked(client, listed)
+            row = await row_of(client, listed)
             with pytest.raises(ServerUnavailable, match=f"answer for run {id_} cannot be read.*another version"):
                 await client.state(id_)
         finally:

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.search_attribute_check import Registration, compared, complete, remedies, told_of
+from holdfast.connection.search_attribute_check import Registration, compared, complete, remedies, shortcomings
 from holdfast.connection.search_attribute_setup import attributes, kind_name, register
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
@@ -54,9 +54,9 @@ async def test_a_server_that_registers_nothing_is_told_with_the_way_that_does(li
     known = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name != "HoldfastCost"}
     cloud = Cloud(known, lists=lists).client
     found = await attributes(cloud)
-    assert told_of(found) == "missing: HoldfastCost"
+    assert shortcomings(found) == "missing: HoldfastCost"
     after = await register(cloud, found)
-    assert told_of(after) == "refused: HoldfastCost"
+    assert shortcomings(after) == "refused: HoldfastCost"
     [remedy] = remedies(after, cloud.namespace)
     assert "tcld namespace search-attributes add --namespace shop.a1b2c --sa HoldfastCost=Double`" in remedy
     assert "cloud.temporal.io" in remedy
@@ -77,7 +77,7 @@ async def test_each_attribute_is_refused_by_name() -> None:
 
 def test_another_type_is_not_ours() -> None:
     found = compared({**SEARCH_ATTRIBUTES, "HoldfastSteps": "Keyword"})
-    assert told_of(found) == "of another type: HoldfastSteps"
+    assert shortcomings(found) == "of another type: HoldfastSteps"
     assert not complete(found)
 
 

@@ -123,4 +123,4 @@ def only_told(commands: tuple[SessionCommand, ...]) -> Message | StopRequest | D
     """Return what the execution under way is told, which must be one thing."""
     (command,) = commands
     assert isinstance(command, NotifyExecution)
-    return command.told
+    return command.payload

@@ -14,7 +14,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.policies import JsonObjectFormat
-from holdfast.core.agent.state import ERRORS_TOLD_MAX, AgentState
+from holdfast.core.agent.state import ERRORS_SHOWN_MAX, AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import MessageStore, user_message
@@ -203,8 +203,8 @@ def test_debug_tells_all_that_the_specification_lists() -> None:
 def test_debug_tells_the_signals_in_one_line_and_few_errors() -> None:
     run = Ruled(hooks={Trigger.AFTER_STEP: Changes(go_on=True)})
     run.begin()
-    for number in range(ERRORS_TOLD_MAX + 5):
+    for number in range(ERRORS_SHOWN_MAX + 5):
         run.answer("", call(f"c{number}")).fails(f"c{number}", BOOM.model_copy(update={"message": str(number)}))
     told = run.stop("enough").state.debug()
     assert told["continuation"] == "user_requested: enough"
-    assert len(told["errors"]) == ERRORS_TOLD_MAX  # type: ignore[arg-type]  # any JSON
+    assert len(told["errors"]) == ERRORS_SHOWN_MAX  # type: ignore[arg-type]  # any JSON

@@ -122,7 +122,7 @@ def test_an_answer_is_read_as_its_type() -> None:
         ("Sure!", "not usable JSON"),
         (
             '{"number": 0, "to": {}}',
-            r"no Order: number: .*greater than 0; sent: Field required; to\.city: Field required;",
+            r"not a valid Order: number: .*greater than 0; sent: Field required; to\.city: Field required;",
         ),
         ("[]", "the whole: "),
         ('{"number": NaN}', "NaN is not a JSON number"),
@@ -169,5 +169,5 @@ def test_any_text_is_read_or_refused_as_designed(text: str) -> None:
 
 @pytest.mark.parametrize("given", [dict, {"type": "object"}, str, None, list[int]])
 def test_what_is_no_pydantic_model_is_refused_with_what_to_write(given: object) -> None:
-    with pytest.raises(InvalidInput, match=r"is no pydantic model; write `class Ticket\(BaseModel\)"):
+    with pytest.raises(InvalidInput, match=r"is not a pydantic model; write `class Ticket\(BaseModel\)"):
         format_of(given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # meant

@@ -127,9 +127,9 @@ def test_what_exempts_would_also_ask(patterns: dict[str, str], arguments: dict[s
 @pytest.mark.parametrize(
     ("patterns", "said"),
     [
-        ({"": "x"}, "'' is no place"),
-        ({"a..b": "x"}, "'a..b' is no place"),
-        ({".a": "x"}, "'.a' is no place"),
+        ({"": "x"}, "'' is not a place"),
+        ({"a..b": "x"}, "'a..b' is not a place"),
+        ({".a": "x"}, "'.a' is not a place"),
         ({".".join("a" * (ARGUMENT_PLACE_PARTS_MAX + 1)): "x"}, "has 9 parts, at most 8"),
         ({"a": "x" * (ARGUMENT_PATTERN_CHARS_MAX + 1)}, "at most 200 characters"),
         ({f"a{number}": "x" for number in range(ARGUMENT_PATTERNS_MAX + 1)}, "at most 16 items"),

@@ -83,7 +83,7 @@ def test_bad_input_is_refused_at_loading_by_its_path(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1,', "nonsense", "[]", "null", "\x00", '{"format": 1}'])
 def test_corrupt_json_is_refused_at_loading(text: str) -> None:
-    with pytest.raises(StateInvalid, match="this is no saved agent state"):
+    with pytest.raises(StateInvalid, match="this is not a saved agent state"):
         AgentState.from_json(text)
-    with pytest.raises(StateInvalid, match="this is no saved agent state"):
+    with pytest.raises(StateInvalid, match="this is not a saved agent state"):
         AgentState.from_json(STATE.to_json()[: len(STATE.to_json()) // 2])

@@ -18,7 +18,7 @@ from holdfast.core.conversation.messages import BUFFER_SECTION, pairing_problem,
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 from holdfast.core.wire.branch_points import cut, messages_before
-from holdfast.core.wire.carry_over import SealedHistory, latest, said_parts, snapshot_of, whole
+from holdfast.core.wire.carry_over import SealedHistory, latest, message_parts, snapshot_of, whole
 from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import Snapshot
@@ -55,7 +55,7 @@ def stored(past: SealedHistory, snapshot: Snapshot) -> list[bytes]:
 def arrived(past: SealedHistory, state: AgentState, agent_id: str) -> tuple[SealedHistory, AgentState, Snapshot]:
     """Return what the next execution begins with, as it comes out of the store."""
     snapshot = past.snapshot(state)
-    parts = [past.part(part.digest) or b"" for part in said_parts(snapshot)]
+    parts = [past.part(part.digest) or b"" for part in message_parts(snapshot)]
     following = SealedHistory()
     return following, following.restored(framed((canonical(snapshot), *parts)), agent_id=agent_id), snapshot
 
@@ -84,7 +84,7 @@ def test_the_next_execution_begins_with_the_conversation_alone_and_seals_nothing
     asked_again(run, "and now?")
     worked(run, 1, "y")
     after = following.snapshot(run.state)
-    assert said_parts(after) == said_parts(before), "the same parts, and what is new in the tails"
+    assert message_parts(after) == message_parts(before), "the same parts, and what is new in the tails"
     assert whole(after, stored(following, after)) == run.state
 
 
@@ -97,7 +97,7 @@ def test_a_state_that_has_never_run_anything_has_a_snapshot_too() -> None:
 def test_frames_that_are_not_a_snapshot_and_its_parts_are_refused(what: str) -> None:
     past, run = SealedHistory(), worked(Run().begin(), 20, "x" * 3_000)
     snapshot = past.snapshot(run.state)
-    parts = [past.part(part.digest) or b"" for part in said_parts(snapshot)]
+    parts = [past.part(part.digest) or b"" for part in message_parts(snapshot)]
     first = canonical(snapshot)
     frames = {
         "nothing": [],
@@ -133,7 +133,7 @@ def test_after_any_step_a_branch_holds_what_had_been_said_by_then_and_shares_all
     assert (state.usage, state.status) == (Usage(input_tokens=steps), ExecutionStatus.COMPLETED)
     assert {part.digest for part in branch.parts} <= {part.digest for part in snapshot.parts}
     assert messages_before(run.state) == messages_before(state) == before
-    parts = [following.part(part.digest) or b"" for part in said_parts(branch)]
+    parts = [following.part(part.digest) or b"" for part in message_parts(branch)]
     taken = SealedHistory()
     gone_on = taken.restored(framed((canonical(branch), *parts)), agent_id=run.state.agent_id)
     assert gone_on.messages == state.messages
@@ -159,7 +159,7 @@ def test_a_branch_before_a_step_whose_model_said_nothing_stands_where_that_stood
 @pytest.mark.parametrize("steps", [-1, 5])
 def test_a_step_that_there_is_not_cannot_be_gone_on_from(steps: int) -> None:
     run = worked(Run().begin(), 3, "x")
-    with pytest.raises(InvalidInput, match=r"has 4 steps.*name 0 to 4"):
+    with pytest.raises(InvalidInput, match=r"has 4 steps.*give 0 to 4"):
         cut(SealedHistory().snapshot(run.state), run.state, steps)
 
 

@@ -35,7 +35,7 @@ def refused_in(run: Run) -> tuple[str, ...]:
 def test_a_call_that_matches_a_rule_waits_and_the_others_run() -> None:
     run = Run(approvals=ASK).begin().answer("", call("a"), call("b", "echo"))
     assert run.commands == (
-        RequestApproval(step_number=1, index=0, call=call("a"), expires_at=None, calls_asked=2),
+        RequestApproval(step_number=1, index=0, call=call("a"), expires_at=None, call_count=2),
         CallTool(step_number=1, index=1, call=call("b", "echo")),
     )
     assert run.returns("b").commands == ()

@@ -240,16 +240,16 @@ def test_a_content_as_large_as_allowed_is_taken(char: str) -> None:
 
 
 BROKEN: dict[str, tuple[tuple[Message, ...], int, str]] = {
-    "an answer nobody asked for": ((user("a"), answering("a")), 1, "nobody before it waits"),
+    "an answer nobody asked for": ((user("a"), answering("a")), 1, "no message before it requests"),
     "a call without its answer": ((user("a"), asking("a")), 1, "'a' is not answered"),
     "one answer of two missing": ((asking("a", "b"), answering("b"), user("x")), 0, "'a' is not answered"),
     "an answer that comes late": ((asking("a"), user("x"), answering("a")), 0, "'a' is not answered right behind"),
-    "an answer given twice": ((asking("a"), answering("a"), answering("a")), 2, "nobody before it waits"),
+    "an answer given twice": ((asking("a"), answering("a"), answering("a")), 2, "no message before it requests"),
     "two calls of one id": ((asking("a", "a"), answering("a")), 0, "the same id"),
     "an answer to an earlier round": (
         (asking("a"), answering("a"), asking("b"), answering("a"), answering("b")),
         3,
-        "nobody before it waits",
+        "no message before it requests",
     ),
 }
 

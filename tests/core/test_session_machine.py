@@ -315,7 +315,7 @@ class SessionMachine(RuleBasedStateMachine):
                     newest = self.execution.said[-1]
                     if newest in self.in_line and newest not in self.began:
                         self.began.append(newest)
-                case NotifyExecution(told=told):
+                case NotifyExecution(payload=told):
                     assert self.execution is not None
                     self._tell(self.execution, told)
 

@@ -177,7 +177,7 @@ def test_a_bad_field_is_told_by_its_place_and_a_little_of_its_value(
     text = spoilt(*path, value=value)
     message = refusal(lambda: AgentState.from_json(text))
     assert told in message
-    assert message.endswith("Restore it from an unspoilt copy")
+    assert message.endswith("Restore it from an intact copy")
     if value == value:  # noqa: PLR0124  # NaN is not itself, and json.loads would read it
         assert refusal(lambda: AgentState.from_dict(json.loads(text))) == message
 
@@ -204,14 +204,14 @@ def test_a_bad_field_is_told_by_its_place_and_a_little_of_its_value(
     ids=lambda data: repr(data[:20]),
 )
 def test_what_is_no_json_or_no_object_is_refused(data: bytes | str) -> None:
-    assert "this is no saved agent state" in refusal(lambda: AgentState.from_json(data))
+    assert "this is not a saved agent state" in refusal(lambda: AgentState.from_json(data))
 
 
 def test_nesting_that_nobody_could_read_again_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"a": deep}
-    assert "no JSON-ready data" in refusal(lambda: AgentState.from_dict(deep))
+    assert "not JSON-ready data" in refusal(lambda: AgentState.from_dict(deep))
     endless: dict[str, Any] = {}
     endless["a"] = endless
     assert "Circular reference" in refusal(lambda: AgentState.from_dict(endless))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.client.events_from_state import retold
+from holdfast.client.events_from_state import reconstructed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -79,7 +79,7 @@ def test_listeners_are_told_of_each_step_and_of_all_of_them() -> None:
     assert (first.unpriced, first.total_unpriced) == (("model-x",), ("model-x",))
     assert isinstance(last, TokenUsageReported)
     assert (last.unpriced, last.total_unpriced) == ((), ("model-x",))
-    again = [each for each in retold(run.state, "tester") if isinstance(each, TokenUsageReported)]
+    again = [each for each in reconstructed(run.state, "tester") if isinstance(each, TokenUsageReported)]
     assert [(each.unpriced, each.total_unpriced) for each in again] == [
         (("model-x",), ("model-x",)),
         ((), ("model-x",)),

@@ -217,7 +217,7 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
         details, billed = list[Any](), 0
         for attempt in range(1, rng.randint(2, 8)):
             progress = Progress.after(details, attempt)
-            progress.count_unheard(request)
+            progress.count_unreported(request)
             try:
                 most = allowed_output(asked, progress.failed_usage)
             except ModelFailure:
@@ -228,12 +228,12 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
             heard = rng.random() < 0.8
             limit = min(10_000 if most is None else most, rng.choice((0, 40, 3_000)))
             came = rng.randint(0, limit) if heard else 0
-            progress.hear(AnswerPart("x" * came))
+            progress.add(AnswerPart("x" * came))
             if heard:
                 details = [progress.details().model_dump(mode="json")]
             billed += sent + came + rng.randint(0, min(limit - came, HEARTBEAT_TOKENS_MAX))
         last = Progress.after(details, 9)
-        last.count_unheard(request)
+        last.count_unreported(request)
         assert last.failed_usage.total_tokens >= billed, f"run {number} of HOLDFAST_FUZZ_SEED={SEED}"
         assert last.failed_usage.estimated_tokens == last.failed_usage.total_tokens
 

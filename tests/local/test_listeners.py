@@ -213,7 +213,7 @@ async def test_a_listener_can_name_its_kinds_and_want_several() -> None:
     ("kind", "said"),
     [
         ("ToolCallStart", "there is no event 'ToolCallStart'; did you mean 'ToolCallStarted'"),
-        (str, "<class 'str'> is no kind of event; give a class of holdfast.core.wire.execution_events or a name"),
+        (str, "<class 'str'> is not a kind of event; give a class of holdfast.core.wire.execution_events or a name"),
         ((), "a listener of no kind of event hears nothing"),
     ],
 )
@@ -256,7 +256,7 @@ async def test_a_listener_that_raises_is_warned_of_once(caplog: pytest.LogCaptur
     await driver.execute("Do it.")
     await driver.execute("Do it again.")
     [warning] = [each.getMessage() for each in caplog.records]
-    assert re.search(r"broken raised RuntimeError: a broken listener; .* told once", warning)
+    assert re.search(r"broken raised RuntimeError: a broken listener; .* logged once", warning)
 
 
 async def test_a_coroutine_listener_that_does_not_end_is_left_behind(

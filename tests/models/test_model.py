@@ -30,7 +30,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.openai_chat.model import JSON_WANTED, OpenAIChat
+from holdfast.models.openai_chat.model import JSON_INSTRUCTION, OpenAIChat
 from holdfast.runtime.answer_check import checked
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema
@@ -156,7 +156,7 @@ async def test_a_json_object_is_asked_for_in_a_conversation_that_names_it(prompt
     named = "json" in prompt.lower()
     assert body["messages"][0] == {
         "role": "system",
-        "content": prompt if named else f"{prompt}\n\n{JSON_WANTED}".strip(),
+        "content": prompt if named else f"{prompt}\n\n{JSON_INSTRUCTION}".strip(),
     }
     said = Message(role="user", content="as Json, please")
     body = await body_of(response_format=JsonObjectFormat(), system_prompt="Be brief.", messages=(said,))

@@ -136,18 +136,18 @@ def test_its_prices_count_where_no_address_is_named() -> None:
     [
         ("secret", Level.OK, "1 models, 'claude' among them"),
         ("wrong", Level.ERROR, "the key is refused: check ANTHROPIC_API_KEY of the worker"),
-        (None, Level.ERROR, "it wants a key: set ANTHROPIC_API_KEY of the worker"),
+        (None, Level.ERROR, "a key is required: set ANTHROPIC_API_KEY of the worker"),
     ],
 )
 def test_doctor_asks_it_in_its_own_way(endpoint: str, key: str | None, level: Level, words: str) -> None:
     facts = endpoint_facts.ask(ProviderSettings(base_url=endpoint, api_key=key, model="claude", api=ANTHROPIC))
     found = machine_findings.model_endpoint(facts)
     assert found.level is level
-    assert words in f"{found.found} {found.remedy}"
+    assert words in f"{found.result} {found.remedy}"
 
 
 async def test_doctor_asks_no_endpoint_for_a_model_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDFAST_MODEL_API", "python:my_models:mirror")
     found = await examine(Settings(data_dir=tmp_path / "data", agents_dir=tmp_path / "agents"))
     told = next(each for each in found if each.check == machine_findings.MODEL)
-    assert (told.level, told.found.startswith("my_models:mirror of your own")) == (Level.OK, True)
+    assert (told.level, told.result.startswith("your own model my_models:mirror")) == (Level.OK, True)

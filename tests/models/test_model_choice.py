@@ -84,8 +84,8 @@ async def test_a_model_of_ones_own_is_a_function_or_a_class(name: str) -> None:
         ("python:own_models", "'python:own_models' names no model; write python:MODULE:NAME"),
         ("python:own_models:nobody", "the model python:own_models:nobody is not there"),
         ("python:no_such_module:model", "cannot import 'no_such_module', which is not found from"),
-        ("python:own_models:word", "python:own_models:word is no model: it lacks __call__, missing or close"),
-        ("python:own_models:ENDS", "python:own_models:ENDS is no model"),
+        ("python:own_models:word", "python:own_models:word is not a model: it lacks __call__, missing or close"),
+        ("python:own_models:ENDS", "python:own_models:ENDS is not a model"),
     ],
 )
 def test_what_is_no_model_is_refused(text: str, problem: str) -> None:

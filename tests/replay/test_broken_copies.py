@@ -52,7 +52,7 @@ BREAKS = {
         r"\1\n    await workflow.sleep(0.001)",
     ),
     "an event less": Break(
-        "workflows/execution/agent_execution.py", r"show\(\*ended\(self\._state\)\)", "ended(self._state)"
+        "workflows/execution/agent_execution.py", r"upsert\(\*ended\(self\._state\)\)", "ended(self._state)"
     ),
     "another order": Break(
         "workflows/execution/agent_execution.py",

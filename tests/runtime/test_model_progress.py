@@ -33,7 +33,7 @@ def test_the_parts_of_an_answer_add_up() -> None:
     progress = Progress()
     assert (progress.partial(), progress.details()) == (None, CallProgress(attempt=0))
     for part in (AnswerPart("a", "hm", model="m"), AnswerPart("b", usage=USED), AnswerPart(response_id="7")):
-        progress.hear(part)
+        progress.add(part)
     assert progress.details() == CallProgress(attempt=0, chars=2, tail="ab", usage=USED, if_lost=USED)
     partial = progress.partial()
     assert partial is not None
@@ -44,29 +44,29 @@ def test_the_parts_of_an_answer_add_up() -> None:
 @pytest.mark.parametrize("part", [AnswerPart("a"), AnswerPart("", "a"), AnswerPart(usage=USED), AnswerPart(model="m")])
 def test_whatever_is_known_is_something(part: AnswerPart) -> None:
     progress = Progress()
-    progress.hear(part)
+    progress.add(part)
     assert progress.partial() is not None
 
 
 def test_usage_is_counted_once_however_an_attempt_ends() -> None:
     first = Progress()
-    first.hear(AnswerPart("a", usage=USED))
+    first.add(AnswerPart("a", usage=USED))
     killed = Progress.after([first.details()])
     assert killed.failed_usage == USED
     assert first.fail(USED) == USED
     second = Progress.after([first.details().model_dump(mode="json")])
-    second.hear(AnswerPart("b", usage=USED))
+    second.add(AnswerPart("b", usage=USED))
     assert second.fail() == USED + USED
     assert Progress.after([second.details()]).failed_usage == USED + USED
 
 
 def test_an_attempt_that_failed_leaves_its_usage_and_none_of_its_text() -> None:
     progress = Progress()
-    progress.hear(AnswerPart("a", "hm", usage=USED, model="m", response_id="7"))
+    progress.add(AnswerPart("a", "hm", usage=USED, model="m", response_id="7"))
     progress.fail()
     progress.begin_again()
     assert (progress.failed_usage, progress.partial()) == (USED, None)
-    progress.hear(AnswerPart("b"))
+    progress.add(AnswerPart("b"))
     assert progress.details() == CallProgress(attempt=1, chars=1, tail="b", failed_usage=USED, failures=1)
 
 
@@ -74,7 +74,7 @@ def test_an_attempt_that_failed_leaves_its_usage_and_none_of_its_text() -> None:
 def test_the_longest_answer_fits_what_carries_it(filling: str) -> None:
     progress = Progress()
     for _ in range(100):
-        progress.hear(AnswerPart(filling * 10_000, filling * 10_000))
+        progress.add(AnswerPart(filling * 10_000, filling * 10_000))
     details, partial = progress.details(), progress.partial()
     assert (details.chars, len(details.tail)) == (1_000_000, PROGRESS_CHARS_MAX)
     assert partial is not None
@@ -84,78 +84,78 @@ def test_the_longest_answer_fits_what_carries_it(filling: str) -> None:
 
 def test_a_cut_answer_counts_what_was_sent_and_the_bytes_that_came() -> None:
     progress = sending()
-    progress.hear(AnswerPart("éa", "hm", call_bytes=10))
+    progress.add(AnswerPart("éa", "hm", call_bytes=10))
     assert progress.fail() == estimated(100, 5 + 10 + CUT_TOKENS_MAX)
 
 
 def test_what_the_endpoint_reported_is_not_replaced_and_what_came_after_it_is_added() -> None:
     progress = sending()
-    progress.hear(AnswerPart("words", usage=USED))
+    progress.add(AnswerPart("words", usage=USED))
     assert progress.partial() is not None
-    progress.hear(AnswerPart("abc"))
+    progress.add(AnswerPart("abc"))
     more = 3 + CUT_TOKENS_MAX
     assert progress.fail() == Usage(input_tokens=7, output_tokens=3 + more, estimated_tokens=more)
 
 
 def test_an_attempt_counts_no_more_output_than_it_was_allowed() -> None:
     progress = sending(replace(ASKED, max_output_tokens=20))
-    progress.hear(AnswerPart("x" * 1_000))
+    progress.add(AnswerPart("x" * 1_000))
     assert progress.fail() == estimated(100, 20)
 
 
 def test_an_answer_that_comes_all_at_once_may_have_been_made_to_its_end() -> None:
     progress = sending()
-    progress.hear(AnswerPart(unseen=True))
+    progress.add(AnswerPart(unseen=True))
     assert progress.fail() == estimated(100, HIDDEN_TOKENS_MAX)
     limited = sending(replace(ASKED, max_output_tokens=50_000))
-    limited.hear(AnswerPart(unseen=True))
+    limited.add(AnswerPart(unseen=True))
     assert limited.fail() == estimated(100, 50_000)
 
 
 @pytest.mark.parametrize("free", [True, False])
 def test_nothing_counts_of_an_attempt_that_was_refused_or_did_not_reach_the_endpoint(*, free: bool) -> None:
     progress = sending()
-    progress.hear(AnswerPart(sent=free))
+    progress.add(AnswerPart(sent=free))
     assert progress.fail(free=free) == Usage()
     unsent = sending()
-    unsent.hear(AnswerPart(sent=False))
+    unsent.add(AnswerPart(sent=False))
     assert unsent.partial() is None
 
 
 def test_a_lost_worker_s_attempt_counts_what_its_last_heartbeat_knew_and_what_can_have_come_since() -> None:
     lost = sending()
-    lost.hear(AnswerPart("four"))
+    lost.add(AnswerPart("four"))
     assert Progress.after([lost.details()], 2).failed_usage == estimated(100, 4 + HEARTBEAT_TOKENS_MAX)
 
 
 def test_an_attempt_that_was_lost_after_it_said_that_nothing_was_sent_yet_counts() -> None:
     lost = sending()
-    lost.hear(AnswerPart(sent=False))
+    lost.add(AnswerPart(sent=False))
     assert Progress.after([lost.details()], 2).failed_usage == estimated(100, HEARTBEAT_TOKENS_MAX)
 
 
 def test_an_attempt_that_was_lost_before_its_request_was_made_may_have_made_it() -> None:
     second = Progress.after([Progress().details()], 2)
-    second.count_unheard(ASKED)
+    second.count_unreported(ASKED)
     assert second.failed_usage == estimated(100, HEARTBEAT_TOKENS_MAX)
 
 
 def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing() -> None:
     put_aside = sending()
-    put_aside.hear(AnswerPart(sent=False))
+    put_aside.add(AnswerPart(sent=False))
     put_aside.end()
     second = Progress.after([put_aside.details()], 2)
-    second.count_unheard(ASKED)
+    second.count_unreported(ASKED)
     assert second.failed_usage == Usage()
 
 
 def test_attempts_that_were_lost_before_their_first_heartbeat_count_once_their_size_is_known() -> None:
     third = Progress.after([], 3)
     fourth = Progress.after([third.details()], 4)  # the third was lost, too, before it knew
-    fourth.count_unheard(ASKED)
+    fourth.count_unreported(ASKED)
     assert fourth.failed_usage == estimated(3 * 100, 3 * HEARTBEAT_TOKENS_MAX)
     fourth.begin(ASKED)
     fourth.fail(free=True)
     fifth = Progress.after([fourth.details()], 5)
-    fifth.count_unheard(ASKED)
+    fifth.count_unreported(ASKED)
     assert fifth.failed_usage == fourth.failed_usage

@@ -109,7 +109,7 @@ class OnTemporal:
                     self._waiting.append(each.call)
 
     async def perform(self, deed: Deed) -> None:
-        assert await self._performed(deed), "the run had ended already"
+        assert await self._performed(deed), "the run had already ended"
 
     async def _performed(self, deed: Deed) -> bool:
         client, id_ = self._client, self._execution_id

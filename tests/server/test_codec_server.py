@@ -91,7 +91,7 @@ async def test_without_the_token_nothing_is_told(sealed: Settings) -> None:
                 assert (status, told) == (401, {"message": "the token is missing or wrong"}), (path, header)
         for path in ("/other", f"/{TOKEN}/other", "/"):
             status, told, _ = await asker.post(path, Authorization=f"Bearer {TOKEN}")
-            assert (status, told["message"]) == (404, "there is only decode, encode, download here")
+            assert (status, told["message"]) == (404, "unknown path; there are decode, encode, download")
         async with asker.session.get(f"{asker.url}/{TOKEN}/decode") as answer:
             assert answer.status == 405
 
@@ -185,7 +185,7 @@ async def test_a_port_that_is_taken_and_a_token_or_origin_that_is_none_are_told_
             Access.checked(token, [UI])
         assert token not in str(refused.value)
     for origin in ("127.0.0.1:8233", "*", "null", "ftp://x", "http://", "http://a/path", "http://u:p@a", "http://a:x"):
-        with pytest.raises(InvalidInput, match="is no origin"):
+        with pytest.raises(InvalidInput, match="is not an origin"):
             Access.checked(TOKEN, [origin])
     drawn = Access.checked(None, [UI])
     assert drawn.token != Access.checked(None, [UI]).token

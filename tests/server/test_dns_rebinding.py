@@ -125,7 +125,7 @@ def test_the_doctor_tells_of_a_server_that_leaves_its_api_open(plain_server: str
     assert not door.web_ui
     finding = server_findings.web_access((door, ExposedPort("127.0.0.1", 8233, web_ui=True)))
     assert finding.level is Level.WARNING
-    assert f"127.0.0.1:{door.port} (HTTP API), 127.0.0.1:8233 (Web UI)" in finding.found
+    assert f"127.0.0.1:{door.port} (HTTP API), 127.0.0.1:8233 (Web UI)" in finding.result
     assert "frontend.httpAllowedHosts" in finding.remedy
     assert "proxy" in finding.remedy
 

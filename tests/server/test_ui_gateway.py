@@ -59,7 +59,7 @@ def test_another_name_or_origin_is_refused(lines: tuple[str, ...], status: int) 
 
 @pytest.mark.parametrize("first", ["GET http://evil.example/ HTTP/1.1", "CONNECT evil.example:1 HTTP/1.1", "GET /"])
 def test_what_is_no_request_for_a_path_is_refused(first: str) -> None:
-    with pytest.raises(Refusal, match="not a request for a path"):
+    with pytest.raises(Refusal, match="names no path"):
         admitted(head("Host: localhost", first=first))
 
 

@@ -63,7 +63,7 @@ async def offered(
 ) -> Scripted:
     sink = Scripted(answer)
     place.begin(events)
-    await BatchDelivery(place, sink, "test").offer()
+    await BatchDelivery(place, sink, "test").deliver_batch()
     return sink
 
 
@@ -82,7 +82,7 @@ async def test_what_is_refused_is_offered_one_by_one_and_put_aside(
     )
     assert [each for each, _ in sink.offers] == [(1, 2, 3), (1,), (2,), (2,), (2,), (3,)]
     assert (sink.taken, place.batch, place.told, place.singly) == ([1, 3], (), {EXECUTION: 3}, False)
-    assert f"does not take event {EXECUTION}/2: SinkRefused: no twos" in caplog.text
+    assert f"refused event {EXECUTION}/2: SinkRefused: no twos" in caplog.text
     aside = json.loads(await records.read_sink(caplog.text.split("see ")[1].split()[0]) or b"")
     assert [each["id"] for each in aside["events"]] == [f"{EXECUTION}/2"]
 
@@ -110,7 +110,7 @@ async def test_who_comes_after_a_crash_offers_the_same_batch_again(records: Reco
         await offered(await loaded(records), _crash)
     place = await loaded(records)
     sink = Scripted(lambda _: None)
-    await BatchDelivery(place, sink, "test").offer(again=True)
+    await BatchDelivery(place, sink, "test").deliver_batch(again=True)
     assert (sink.offers, place.told) == ([((1, 2, 3), True)], {EXECUTION: 3})
 
 
@@ -127,7 +127,7 @@ async def test_a_crash_among_single_offers_leaves_the_rest_of_them(records: Reco
     with pytest.raises(KeyboardInterrupt):
         await offered(await loaded(records), refuse_then_crash)
     place, sink = await loaded(records), Scripted(lambda _: None)
-    await BatchDelivery(place, sink, "test").offer(again=True)
+    await BatchDelivery(place, sink, "test").deliver_batch(again=True)
     assert sink.offers == [((2,), True), ((3,), True)]
 
 

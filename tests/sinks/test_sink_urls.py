@@ -32,7 +32,7 @@ def test_an_option_wins_over_the_variable() -> None:
 def test_a_url_can_stay_off_the_command_line() -> None:
     [sink] = sinks_from(["crm=webhook:$CRM_URL"], {"CRM_URL": "https://host/secret"})
     assert sink.name == "crm"
-    with pytest.raises(InvalidInput, match=r"the URL in \$CRM_URL, which is not set"):
+    with pytest.raises(InvalidInput, match=r"its URL from \$CRM_URL, which is not set"):
         sinks_from(["crm=webhook:$CRM_URL"], {})
 
 
@@ -44,14 +44,14 @@ def test_a_sink_of_ones_own_is_named_by_its_place() -> None:
     ("texts", "said"),
     [
         (["jsonl"], "names no file; write jsonl:FILE"),
-        (["jsnl:x"], "no kind of sink 'jsnl'; did you mean 'jsonl'"),
+        (["jsnl:x"], "unknown kind of sink 'jsnl'; did you mean 'jsonl'"),
         (["9"], "cannot be read; write jsonl:FILE"),
-        (["a b=jsonl:x"], "'a b' is no name for a sink"),
-        (["=jsonl:x"], "'' is no name for a sink"),
-        (["jsonl:x", "jsonl:y"], "two sinks are called 'jsonl'; write another name before one"),
+        (["a b=jsonl:x"], "'a b' is not a valid name for a sink"),
+        (["=jsonl:x"], "'' is not a valid name for a sink"),
+        (["jsonl:x", "jsonl:y"], "two sinks are named 'jsonl'; write another name before one"),
         (["python:json"], "'python:json' names no sink; write python:MODULE:NAME"),
         (["python:json:nothing"], "the sink python:json:nothing is not there: the module 'json' has no 'nothing'"),
-        ([f"python:{MODULE}:NOT_ONE"], "is no sink: it lacks open, deliver or close"),
+        ([f"python:{MODULE}:NOT_ONE"], "is not a sink: it needs open, deliver and close"),
         ([f"s{number}=otlp" for number in range(17)], "17 sinks are too many"),
     ],
 )

@@ -15,7 +15,7 @@ from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local import LocalDriver
-from holdfast.runtime.tool_runner import offer_reading, run_tool
+from holdfast.runtime.tool_runner import run_tool, with_fetch_tool
 from holdfast.storage.fetch_result_tool import FETCHED_BYTES_MAX, RESULT_KEPT_BYTES_MAX, ResultStore
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
@@ -170,7 +170,7 @@ async def test_without_a_place_results_are_cut_as_ever() -> None:
 
 async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(results: ResultStore) -> None:
     def offered(there: list[AnyTool], agent: AgentDefinition) -> bool:
-        return FETCH_TOOL in offer_reading(Toolset(tools=tuple(there)), results).equip(agent).tools
+        return FETCH_TOOL in with_fetch_tool(Toolset(tools=tuple(there)), results).equip(agent).tools
 
     assert offered([huge], AgentDefinition(name="a", tools="all"))
     assert offered([huge], AgentDefinition(name="a", tools=("huge", FETCH_TOOL)))

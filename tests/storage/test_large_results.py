@@ -12,7 +12,7 @@ from holdfast.client import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
-from holdfast.runtime.tool_runner import offer_reading
+from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
@@ -40,7 +40,7 @@ async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_re
         return "".join(f"{number:07}\n" for number in range(size // 8))
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Toolset(tools=(huge,)), results)
+    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", reads_on(), offer, results=results) as there:
         execution_id = await there.client.start(AGENT, "read it")
         state = await there.client.result(execution_id)
@@ -70,7 +70,7 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
         return Reply(calls=wanted)
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Toolset(tools=(huge,)), results)
+    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         state = await there.client.run(AGENT, "all")
     executions = state.state.steps[0].tool_executions
@@ -100,7 +100,7 @@ async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: P
         return call("fetch_result", ref=refs[0], offset=0)
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Toolset(tools=(huge,)), results)
+    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         first = await there.client.run(AGENT, "first")
         assert first.state.last_tool_execution

@@ -42,9 +42,7 @@ def test_what_cannot_be_had_is_an_error_only_for_who_asked_us(monkeypatch: pytes
     with pytest.raises(MissingPart, match="http/protobuf"):
         Telemetry.from_environment({"HOLDFAST_TELEMETRY": "otlp", **GRPC})
     told = Telemetry.from_environment({ENDPOINT: "http://collector:4317", **GRPC})
-    assert told.problem == (
-        "no traces are told: traces travel by http/protobuf alone, and the protocol asked for is 'grpc'"
-    )
+    assert told.problem == ("traces are off: traces need the protocol http/protobuf; 'grpc' is not supported")
     monkeypatch.setattr(settings, "PARTS", ("no.such.package",))
     with pytest.raises(MissingPart, match=r"pip install 'holdfast\[telemetry\]'"):
         Telemetry.from_environment({"HOLDFAST_TELEMETRY": "otlp"})

@@ -28,8 +28,8 @@ from holdfast.testing import (
     assistant,
     calls_of,
     differences,
+    run_summary,
     scripted_tool,
-    told_run,
     user,
 )
 
@@ -83,7 +83,7 @@ def test_calls_are_counted_by_tool_and_arguments() -> None:
 
 
 def test_a_failure_shows_the_run() -> None:
-    assert told_run(DONE).splitlines() == [
+    assert run_summary(DONE).splitlines() == [
         "completed (completed) after 3 steps",
         "  answer: 'Here.'",
         "  step 1: tool_execution",
@@ -95,8 +95,8 @@ def test_a_failure_shows_the_run() -> None:
 
 
 def test_a_failure_shows_what_is_under_way() -> None:
-    assert told_run(a_state(steps=1, status="in_progress")).endswith("step 2: the model has not answered")
-    assert told_run(a_state(status="pending")) == "pending (no stop reason) after 0 steps"
+    assert run_summary(a_state(steps=1, status="in_progress")).endswith("step 2: the model has not answered")
+    assert run_summary(a_state(status="pending")) == "pending (no stop reason) after 0 steps"
 
 
 def test_a_failure_is_bounded() -> None:

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 
 from docs.pictures import timeline as example
-from holdfast.client.events_from_state import retold
+from holdfast.client.events_from_state import reconstructed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
@@ -28,7 +28,7 @@ from holdfast.core.wire import execution_events
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
 from holdfast.view import html as page
 from holdfast.view.html import to_html
-from holdfast.view.html_elements import element, picture, written
+from holdfast.view.html_elements import element, html_document, picture
 from holdfast.view.markdown import fenced, plain, to_markdown
 from holdfast.view.report import Report, RunExport, reported, to_json_dict
 from holdfast.view.run_view import RunView, subagent_calls
@@ -78,7 +78,7 @@ def hostile_state() -> AgentState:
 
 def told_of(state: AgentState, *subagents: RunView, left_out: int = 0) -> Report:
     run = reported(state, f"lead {HOSTILE}", subagents)
-    return Report(state, run, AT, events=[*retold(state, "lead")], events_left_out=left_out)
+    return Report(state, run, AT, events=[*reconstructed(state, "lead")], events_left_out=left_out)
 
 
 def subagent(name: str, *below: RunView, after: float = 0.0) -> RunView:
@@ -301,14 +301,14 @@ def test_an_agent_without_an_execution_has_no_report() -> None:
 def test_events_made_up_again_tell_every_step_and_the_end() -> None:
     for status in ("completed", "stopped", "failed"):
         state = a_state(status=status, steps=2)
-        kinds = [each.kind for each in retold(state, "lead")]
+        kinds = [each.kind for each in reconstructed(state, "lead")]
         assert kinds[0] == "AgentExecutionStarted"
         assert kinds.count("AgentStepCompleted") == kinds.count("TokenUsageReported") == state.step_count
         last = "AgentExecutionFailed" if status == "failed" else "AgentExecutionCompleted"
         assert kinds[-2:] == ["AgentExecutionStopped", last]
-        times = [each.at for each in retold(state, "lead")]
+        times = [each.at for each in reconstructed(state, "lead")]
         assert times == sorted(times)
-    assert [*retold(a_state(status="pending"), "lead")] == []
+    assert [*reconstructed(a_state(status="pending"), "lead")] == []
 
 
 def test_a_state_without_subagents_tells_of_none() -> None:
@@ -325,7 +325,7 @@ def test_a_sum_that_is_not_all_says_so() -> None:
 
 def test_texts_and_attributes_are_escaped() -> None:
     made = element("p", HOSTILE, element("b", "x"), HOSTILE, title=HOSTILE, class_=None)
-    read = Page(written(made))
+    read = Page(html_document(made))
     assert read.tags == [("p", {"title": printable(HOSTILE)}), ("b", {})]
     assert read.text["p"] == [printable(HOSTILE) * 2]
     again = parsed(picture(made))

@@ -55,7 +55,7 @@ async def test_an_approval_outlasts_its_worker(
         (call_id,) = await waiting_calls(before.client, execution_id)
     client = await Holdfast.connect(settings)
     monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
-    with pytest.raises(ServerUnavailable, match="which is too busy, or gone; the approval may"):
+    with pytest.raises(ServerUnavailable, match="it is too busy, or gone; the approval may"):
         await client.decide(execution_id, call_id, YES)
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     await handle.signal(APPROVAL_SIGNAL, ApprovalDecision(call_id=call_id, verdict=YES))  # needs nobody

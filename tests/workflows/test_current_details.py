@@ -35,7 +35,7 @@ def plain(told: str) -> str:
 
 
 def story(run: Run) -> str:
-    return plain(CurrentDetails().told(run.state, "tester"))
+    return plain(CurrentDetails().markdown(run.state, "tester"))
 
 
 def lines(run: Run) -> list[str]:
@@ -97,7 +97,7 @@ def test_steps_of_long_ago_are_told_together_and_what_was_told_of_one_is_kept() 
     run, kept = Unchecked().begin(), CurrentDetails()
     for n in range(60):
         run.answer("", call(f"c{n}")).returns(f"c{n}")
-        assert plain(kept.told(run.state, "tester")) == story(run)
+        assert plain(kept.markdown(run.state, "tester")) == story(run)
     steps = [line for line in lines(run) if line.startswith("|") and "echo" not in line][-DETAILS_STEPS_MAX - 1 :]
     assert steps[0] == "| 1 to 45 | (earlier steps) | 1 min 30 s | 4,500 / 900 | > 0.0000 |"
     assert [line.split(" | ")[0] for line in steps[1:]] == [f"| {n}" for n in range(46, 61)]

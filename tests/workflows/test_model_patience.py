@@ -52,7 +52,7 @@ async def test_a_run_says_that_it_waits_for_its_endpoint_and_until_when(serve: S
         async with aclosing(client.watch(execution_id)) as watched:
             async with asyncio.timeout(90):
                 failed = await anext(each async for each in watched if isinstance(each, AttemptFailed))
-        told = await RunSource.found(client, execution_id)
+        told = await RunSource.find(client, execution_id)
         assert await told.model_wait() == failed, "`show` says the same as `watch`"
         details = await details_with(client, execution_id, "Waiting for the model endpoint")
         await client.stop(execution_id)

@@ -18,7 +18,7 @@ from temporalio.worker import Replayer, Worker
 from holdfast.client import Holdfast, Settings
 from tests.workflows.interleaver import BRANCHES, STEPS, Interleaver, repeat
 from tests.workflows.waiter import Waiter
-from workflows.query_guard import TAKEN_UP_ANEW
+from workflows.query_guard import STARTED_OVER
 from workflows.workflow_runner import AgentWorkflowRunner
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
@@ -84,7 +84,7 @@ async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_a
         async with worker():  # another one, which has to replay
             assert await handle.execute_update(Waiter.count) == 2
             assert await handle.result() == 2
-    assert failed == [TAKEN_UP_ANEW], "the query did read ahead"
+    assert failed == [STARTED_OVER], "the query did read ahead"
     await Replayer(workflows=[Waiter], workflow_runner=AgentWorkflowRunner()).replay_workflow(
         await handle.fetch_history()
     )
@@ -109,7 +109,7 @@ async def test_queries_during_local_activities_leave_a_history_that_replays(sett
             replayer = Replayer(workflows=[Interleaver], workflow_runner=runner)
             for history in histories:
                 await replayer.replay_workflow(history)
-            started_over += sum(TAKEN_UP_ANEW in failures_in(history) for history in histories)
+            started_over += sum(STARTED_OVER in failures_in(history) for history in histories)
             if started_over:
                 break
     assert started_over, "no query has met a local activity: this has shown nothing"

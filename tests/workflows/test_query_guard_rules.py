@@ -9,7 +9,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.query_guard import TAKEN_UP_ANEW, QueryGuard
+from workflows.query_guard import STARTED_OVER, QueryGuard
 
 
 class Instance:
@@ -59,7 +59,7 @@ class Run:
         before = self.instance.activations
         completion = self.guard.activate(act)
         if completion.WhichOneof("status") == "failed":
-            assert completion.failed.failure.message == TAKEN_UP_ANEW
+            assert completion.failed.failure.message == STARTED_OVER
             assert self.instance.activations == before, "the workflow has not seen it"
             return False
         return True

@@ -279,9 +279,9 @@ def test_a_stop_is_told_before_the_messages_that_wait_to_be_told() -> None:
     child, stop = ChildExecution(), StopRequest(reason="enough")
     said = [Message(role="user", content=text) for text in ("one", "two")]
     for each in said:
-        child.tell(each)
-    child.tell(stop)
-    assert list(child._told) == [stop, *said]  # pyright: ignore[reportPrivateUsage]  # when each is sent, the server decides
+        child.send(each)
+    child.send(stop)
+    assert list(child._outbox) == [stop, *said]  # pyright: ignore[reportPrivateUsage]  # when each is sent, the server decides
 
 
 async def test_a_stop_among_messages_to_be_injected_loses_none_of_them(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""How the core's model and tool calls become activities, and what their ends become. Decides nothing else."""
+"""Turns the core's model and tool calls into activities, and their failures into errors. Decides nothing else."""
 
 from __future__ import annotations
 
@@ -59,37 +59,37 @@ from workflows.shielding import locally, outcome
 from workflows.timeouts import RESOLVE
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=30)
-"""A worker that is silent for so long is lost with its machine: when it dies alone, its guardian says so at once."""
+"""A worker that is silent for so long is lost with its machine: if it dies alone, its guardian reports it at once."""
 
 REMOTE_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
-"""The same for a worker in another language, which has no guardian and says that it heartbeats."""
+"""The same for a worker in another language, which has no guardian and declares that it heartbeats."""
 
 START_MARGIN: Final = timedelta(seconds=30)
 """How much longer than its own time a tool's attempt may take: our workers count from when the tool begins."""
 
 MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX + 60)
-"""One attempt of a model call, which its worker ends itself after MODEL_SECONDS_MAX, with the reading before it."""
+"""One attempt of a model call, reading its input included; its worker ends it after MODEL_SECONDS_MAX."""
 
 MODEL_RETRY: Final = RetryPolicy(
     initial_interval=timedelta(seconds=MODEL_BACK_OFF.first_seconds),
     maximum_interval=timedelta(seconds=MODEL_BACK_OFF.longest_seconds),
 )
-"""Of attempts whose worker was lost. The others name their next wait themselves, or are the last one: the clock alone
-ends a model call (`activities.retry_deadline`)."""
+"""For attempts whose worker was lost. Other failures set their next wait, or are final: the clock alone ends a
+model call (`activities.retry_deadline`)."""
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
-"""How much longer than the run's time the server gives to a call.
+"""How much longer than the run's time limit the server waits for a call.
 
-So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that
-time: our workers refuse it (`activities.stale_attempts`).
+So the time limit's own timer cancels the call, and the worker learns of it at once. No attempt begins in that margin:
+our workers refuse it (`activities.stale_attempts`).
 """
 
 HOOKS_MARGIN: Final = timedelta(seconds=1)
-"""What running hooks may take besides the hooks themselves."""
+"""The time that running hooks may take besides the hooks themselves."""
 
 
 async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
-    """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
+    """Return the agent's tools as this worker offers them; recorded once, so that a run keeps its tools."""
     catalog: ToolCatalog = await locally(
         workflow.execute_local_activity(
             RESOLVE_TOOLS_ACTIVITY,
@@ -105,9 +105,9 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
 
 
 async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return what is wrong with what a person gives a call, recorded; none also where no worker can tell.
+    """Return the problem with edited arguments, recorded; none also where no worker can check them.
 
-    The tool meets its arguments with the same check once more.
+    The tool call itself makes the same check once more.
     """
     try:
         checked: ArgumentsChecked = await locally(
@@ -127,8 +127,8 @@ async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str 
 
 
 async def take_up() -> PickupTime:
-    """Return when a worker takes this run up, recorded."""
-    taken_up: PickupTime = await locally(
+    """Return the time at which a worker takes this run up, recorded."""
+    pickup: PickupTime = await locally(
         workflow.execute_local_activity(
             TAKE_UP_ACTIVITY,
             PickupTime(at=workflow.now()),
@@ -139,20 +139,20 @@ async def take_up() -> PickupTime:
             summary="when a worker took this run up",
         )
     )
-    return taken_up
+    return pickup
 
 
 async def call_model(
-    command: CallModel, wanted: InferenceInput, time_left: timedelta | None, caption: str
+    command: CallModel, request: InferenceInput, time_left: timedelta | None, caption: str
 ) -> InferenceAnswer:
-    """Ask the model, within the time the run has left; raises ActivityError.
+    """Call the model, within the time that the run has left; raises ActivityError.
 
-    Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
+    Cancelling ends the call; it then returns the partial answer, as soon as the worker reports it.
     """
     answer: InferenceAnswer = await outcome(
         workflow.start_activity(
             INFERENCE_ACTIVITY,
-            wanted,
+            request,
             result_type=InferenceAnswer,
             activity_id=call_name(command.step_number),
             start_to_close_timeout=MODEL_TIMEOUT,
@@ -169,7 +169,7 @@ async def call_model(
 async def summarise(
     command: SummariseBuffer, llm: LLM, patience_seconds: float, time_left: timedelta | None
 ) -> SummaryText:
-    """Have the buffer summarised, within the time the run has left; raises ActivityError."""
+    """Have the buffer summarised, within the time that the run has left; raises ActivityError."""
     summary: SummaryText = await outcome(
         workflow.start_activity(
             SUMMARISE_ACTIVITY,
@@ -195,7 +195,7 @@ async def summarise(
 
 
 def summary_name(step_number: int) -> str:
-    """Return the id of the activity that makes the summary before the model call of that step."""
+    """Return the id of the summary activity before the model call of that step."""
     return f"step-{step_number}-summary"
 
 
@@ -214,11 +214,11 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
                 summary=summaries.of_hooks(command),
             )
         )
-    except FailureError as error:  # in a replay it comes bare, whatever it is
+    except FailureError as error:  # in a replay it is not wrapped in ActivityError
         if is_cancelled_exception(error):
             raise
-        told = call_error(error, "hooks")
-        text = f"the hooks at {command.context.trigger} did not end: {told.message}"
+        failure = call_error(error, "hooks")
+        text = f"the hooks at {command.context.trigger} did not end: {failure.message}"
         return (
             HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),
         )
@@ -232,31 +232,30 @@ async def call_tool(
 
     Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
 
-    Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
-    stop.
+    Its result is any JSON value; an object with `"kind": "holdfast.reply"`, `text` and `stop` also asks to stop.
     """
-    given = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    arguments = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
     if traits.local:
-        return _reply(await _local_tool(command, traits, time_left, given))
+        return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
-        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, given)
+        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, arguments)
     except ActivityError as error:
         used = _used_when_refused(error)
         if traits.task_queue is not None or used is None:
             raise
         queue = waiting_queue(workflow.info().task_queue)
-        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, given)
+        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, arguments)
     return _reply(_read(result, command, traits))
 
 
 def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
-    """Return metadata as a call's input holds them: long ones as bytes, which are kept once, outside the history."""
+    """Return metadata for a call's input: long ones as bytes, which are stored once, outside the history."""
     data = to_json(metadata)
     return data if len(data) >= SEGMENT_BYTES_MIN else metadata
 
 
 def _used_when_refused(error: ActivityError) -> int | None:
-    """Return how many attempts a call had taken that our own worker refused for want of a slot; none otherwise.
+    """Return how many attempts a call used that our worker refused for lack of a slot; none for other failures.
 
     A tool's own error can have that type too, but never details.
     """
@@ -272,12 +271,12 @@ async def _tool_on(  # each of them is the call's own
     traits: ToolTraits,
     time_left: timedelta | None,
     attempts_max: int,
-    given: Sequence[object],
+    arguments: Sequence[object],
 ) -> RawValue:
     result: RawValue = await workflow.execute_activity(
         traits.name,
-        args=given,
-        result_type=RawValue,  # the SDK would fail the whole run for one that cannot be read
+        args=arguments,
+        result_type=RawValue,  # the SDK would fail the whole run for an unreadable one
         task_queue=task_queue,
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=_attempt_timeout(traits),
@@ -296,7 +295,7 @@ def _attempt_timeout(traits: ToolTraits) -> timedelta:
 
 
 def _counted_by_server(traits: ToolTraits, attempts_max: int) -> int:
-    """Return how many attempts the server makes: our workers count those that are the tool's own doing themselves."""
+    """Return how many attempts the server makes; our workers count those that the tool itself failed."""
     return attempts_max if traits.remote or traits.at_most_once else attempts_max + LOST_ATTEMPTS_MAX
 
 
@@ -307,14 +306,14 @@ def _heartbeat_timeout(traits: ToolTraits) -> timedelta | None:
 
 
 async def _local_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, given: Sequence[object]
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, arguments: Sequence[object]
 ) -> object:
-    """Run the tool within the workflow task: its result is all that the history gets."""
+    """Run the tool within the workflow task: only its result enters the history."""
     try:
         result: object = await locally(
             workflow.execute_local_activity(
                 traits.name,
-                args=given,
+                args=arguments,
                 activity_id=call_name(command.step_number, command.index),
                 start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
                 schedule_to_close_timeout=time_left,
@@ -324,7 +323,7 @@ async def _local_tool(
         )
     except ActivityError:
         raise
-    except FailureError as error:  # in a replay a local activity's failure comes bare
+    except FailureError as error:  # in a replay a local activity's failure is not wrapped
         raise _failed_call(error, command, traits) from error
     return result
 
@@ -336,7 +335,7 @@ def _until_late(time_left: timedelta | None) -> timedelta | None:
 def _read(result: RawValue, command: CallTool, traits: ToolTraits) -> object:
     """Return the value of a result, which any worker in any language may have written.
 
-    Raises ActivityError: the model is told that the tool has run and that its answer cannot be read.
+    Raises ActivityError, so that the model learns that the tool ran and its result cannot be read.
     """
     try:
         value: object = workflow.payload_converter().from_payload(result.payload, object)
@@ -348,7 +347,7 @@ def _read(result: RawValue, command: CallTool, traits: ToolTraits) -> object:
 
 
 def _failed_call(error: FailureError, command: CallTool, traits: ToolTraits) -> ActivityError:
-    """Return the failure of a call as any other activity's, to be raised from `error`."""
+    """Return an ActivityError for a failed call, to be raised from `error`."""
     return ActivityError(
         error.message,
         scheduled_event_id=0,
@@ -371,13 +370,13 @@ def _tool_retry(attempts_max: int) -> RetryPolicy:
 def _reply(result: object) -> ToolReply:
     if not isinstance(result, dict):
         return reply_of(result)
-    told = cast("dict[str, object]", result)
-    if told.get("kind") != REPLY_KIND:
-        return reply_of(told)
-    text, stop = told.get("text", ""), told.get("stop")
+    fields = cast("dict[str, object]", result)
+    if fields.get("kind") != REPLY_KIND:
+        return reply_of(fields)
+    text, stop = fields.get("text", ""), fields.get("stop")
     if stop is None:
         return reply_of(text)
-    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", told.get("context") or {})))
+    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {})))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:
@@ -389,9 +388,9 @@ def model_error(error: ActivityError) -> ErrorRecord:
 
 
 def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
-    """Return what the attempts of a failed model call used, and whether the last one was lost without a word.
+    """Return the usage of a failed model call's attempts, and whether the last one was lost without a report.
 
-    Its failure says it, or its last heartbeat.
+    The usage is in its failure, or in its last heartbeat.
     """
     cause: BaseException | None = error.cause
     if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
@@ -400,14 +399,14 @@ def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
     if isinstance(cause, TimeoutError):
         if not isinstance(cause.cause, ApplicationError):
             return NOTHING_USED, cause.type in (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
-        cause = cause.cause  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause  # between two attempts: its cause is the failure of the previous one
     if isinstance(cause, ApplicationError) and cause.details:
         return Usage.model_validate(cause.details[0]), False
     return NOTHING_USED, isinstance(cause, ApplicationError) and cause.type in (WORKER_SHUTDOWN, WORKER_LOST)
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
-    """Return what the model is told about a tool call that failed."""
+    """Return the error of a failed tool call, for the model."""
     if isinstance(error.cause, ApplicationError) and not _is_lost(error.cause, traits):
         return call_error(error, traits.name)
     if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
@@ -421,12 +420,12 @@ def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
 
 
 def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
-    """Return whether the worker ended under the call; one that may be begun again only fails so where it is refused."""
+    """Return whether the worker ended during the call; a repeatable call fails so only when it is refused."""
     return failure.type == WORKER_SHUTDOWN or (traits.at_most_once and failure.type == WORKER_LOST)
 
 
 def call_error(error: FailureError, source: str) -> ErrorRecord:
-    """Return why a call failed, as its activity typed it."""
+    """Return the error of a failed call, with the type that its activity gave it."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
         text = clamped(cause.message, ERROR_CHARS_MAX)

@@ -1,7 +1,7 @@
-"""A run as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides.
+"""Renders a run as Markdown for "Current details" in Temporal's Web UI. Reads, never decides.
 
-Told from the state alone, when the run comes to wait: between two events nobody can look. What people, models and tools
-have said is escaped (`core.conversation.markdown_escaping`), and every list has its bound, so that all of it has one.
+It follows from the state alone, whenever the run begins to wait. Texts of people, models and tools are escaped
+(`core.conversation.markdown_escaping`), and every list has its bound, so the whole is bounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.core.wire.contracts import ModelWait
 from workflows.summaries import ending, model_of
 
 WIDTHS: Final = (60, 30, 12)
-"""How many characters of a call are told, and twice as many of other words; the next where these leave no room."""
+"""How many characters of a call are shown, and twice as many of other texts; the next width if these do not fit."""
 
 UNDER_WAY: Final = {
     CallStage.WAITING: "waits for the calls before it",
@@ -62,14 +62,14 @@ Child = tuple[ToolCall, str, str]
 
 
 class CurrentDetails:
-    """Tells of one execution, again and again: the row of a step that is over is kept."""
+    """The current details of one execution; rows of finished steps are cached."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Row] = {}
         self._widths = list(WIDTHS)
 
-    def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
-        """Return the current details, at most DETAILS_BYTES_MAX bytes; `wait` is that of the model call under way."""
+    def markdown(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
+        """Return the current details, at most DETAILS_BYTES_MAX bytes; `wait` is the model call's wait, if any."""
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"
@@ -77,11 +77,11 @@ class CurrentDetails:
         while True:
             width = self._widths[0]
             rows = [self._row(each, width) for each in done]
-            told = "\n\n".join(filter(None, _parts(state, execution, agent, done, rows, width, wait)))
-            fits = len(told) * 4 <= bounds.DETAILS_BYTES_MAX or len(told.encode()) <= bounds.DETAILS_BYTES_MAX
+            text = "\n\n".join(filter(None, _parts(state, execution, agent, done, rows, width, wait)))
+            fits = len(text) * 4 <= bounds.DETAILS_BYTES_MAX or len(text.encode()) <= bounds.DETAILS_BYTES_MAX
             if fits or len(self._widths) == 1:
-                return bounded(told)
-            self._rows.clear()  # from here on it is told in fewer words
+                return bounded(text)
+            self._rows.clear()  # from here on with shorter texts
             del self._widths[0]
 
     def _row(self, done: StepExecution, width: int) -> Row:
@@ -93,24 +93,24 @@ class CurrentDetails:
         return self._rows[number]
 
 
-def bounded(told: str) -> str:
-    """Return `told`, where it is too long the lines that there is room for."""
-    data = told.encode()
+def bounded(text: str) -> str:
+    """Return `text`, or the lines of it that fit."""
+    data = text.encode()
     if len(data) <= bounds.DETAILS_BYTES_MAX:
-        return told
+        return text
     note = "\n\n(There is more: `holdfast show` has all of it.)"
-    kept = data[: bounds.DETAILS_BYTES_MAX - len(note)]
-    return kept[: kept.rindex(b"\n")].decode() + note
+    start = data[: bounds.DETAILS_BYTES_MAX - len(note)]
+    return start[: start.rindex(b"\n")].decode() + note
 
 
-def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -> str:
-    """Return a list of the last of `items` under its heading, and how many there were before them; nothing of none."""
+def listed(heading: str, items: Sequence[ItemT], line_of: Callable[[ItemT], str]) -> str:
+    """Return the last of `items` as a list under `heading`, with a count of earlier ones; nothing without items."""
     if not items:
         return ""
     shown = items[-bounds.DETAILS_LISTED_MAX :]
     before = len(items) - len(shown)
     lines = [f"({before:,} more before these)"] if before else []
-    return "\n".join((f"**{heading}**", "", *(f"- {line}" for line in (*lines, *map(told, shown)))))
+    return "\n".join((f"**{heading}**", "", *(f"- {each}" for each in (*lines, *map(line_of, shown)))))
 
 
 def _parts(
@@ -152,13 +152,13 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
 def _budget(state: AgentState, execution: ExecutionState) -> str:
     budget, use = state.budget, state.budget_use
     names = {STEPS: "steps, subagents' too"} if execution.subagent_steps else {}
-    told = {
+    texts = {
         TOKENS: token_count(state.usage),
         COST: in_dollars(use.cost, use.unpriced, unit=""),
         SECONDS: f"{use.seconds:,.1f}",
     }
     rows = [
-        _limited(names.get(each, each.unit), told.get(each) or f"{each.used(use):,}", each.used(use), each.of(budget))
+        _limited(names.get(each, each.unit), texts.get(each) or f"{each.used(use):,}", each.used(use), each.of(budget))
         for each in LIMITS
     ]
     if budget.deadline is not None:
@@ -167,14 +167,14 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
 
 
 def in_dollars(cost: float, unpriced: Sequence[str], *, unit: str = " USD") -> str:
-    """Return a cost as Markdown; the names of models are as foreign as any."""
+    """Return a cost as Markdown, with the names of models escaped."""
     return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, bounds.NAME_CHARS_MAX))
 
 
-def _limited(name: str, told: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
+def _limited(name: str, used_text: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
     if limit is None:
-        return name, told, "none", ""
-    return name, told, in_full(limit), bar(used, limit)
+        return name, used_text, "none", ""
+    return name, used_text, in_full(limit), bar(used, limit)
 
 
 def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -> str:
@@ -187,7 +187,7 @@ def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -
 
 
 def _under_way(execution: ExecutionState, width: int) -> str:
-    """Return what the run waits for; calls that wait for a person have a part of their own."""
+    """Return what the run waits for; approvals have a part of their own."""
     if execution.status.is_terminal:
         return ""
     step, since = execution.current_step, execution.started_at
@@ -203,12 +203,12 @@ def _under_way(execution: ExecutionState, width: int) -> str:
         at = f", since {moment(begun, since)}" if begun else ""
         return f"**Under way**\n\n- the model call of step {number}{at}"
 
-    def told(each: OpenCall) -> str:
+    def line(each: OpenCall) -> str:
         at = f" since {moment(each.started_at, since)}" if each.started_at else ""
         return f"{code(call_line(each.call, width), width)}: {UNDER_WAY[each.stage]}{at}"
 
     calls = [each for each in execution.open_calls if each.stage is not CallStage.APPROVAL]
-    return listed(f"Under way in step {number}", calls, told)
+    return listed(f"Under way in step {number}", calls, line)
 
 
 def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
@@ -228,8 +228,8 @@ def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
     more = f"\n\n({len(waiting) - len(rows):,} more wait.)" if len(waiting) > len(rows) else ""
     which = "" if len(waiting) == 1 else " CALL"
     decide = f"`holdfast approve {execution.execution_id}{which}` lets it run; `holdfast deny` does not."
-    told = table(("call", "its id", "digest", "expires"), rows)
-    return f"**Waiting for approval**\n\n{told}{more}\n\n{decide}"
+    calls = table(("call", "its id", "digest", "expires"), rows)
+    return f"**Waiting for approval**\n\n{calls}{more}\n\n{decide}"
 
 
 def _stops(execution: ExecutionState, chars: int) -> str:
@@ -269,7 +269,7 @@ def _row(step: AgentStep, width: int, took: str) -> Row:
 
 
 def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[StepExecution]) -> Row:
-    """Return the steps before those that are shown, told together: what all used, less what these did."""
+    """Return one row for the steps before those that are shown: the totals less what the shown ones used."""
     steps = [each.step for each in shown] + ([execution.current_step] if execution.current_step else [])
     used, cost = [each.usage for each in steps], sum(each.cost for each in steps)
     tokens_in = state.usage.input_tokens - sum(each.input_tokens for each in used)
@@ -278,7 +278,7 @@ def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[Ste
     numbers = f"1 to {len(execution.step_executions) - len(shown):,}"
     estimated = state.usage.estimated_tokens - sum(each.estimated_tokens for each in used)
     tokens = f"{ESTIMATED if estimated > 0 else ''}{max(0, tokens_in):,} / {max(0, tokens_out):,}"
-    # which of the models without a price they used nobody notes: any may be theirs, and more is never less
+    # which unpriced models they used is not recorded: any may be theirs, and naming more is safe
     return numbers, "(earlier steps)", took, tokens, short_dollars(max(0.0, state.cost - cost), execution.unpriced)
 
 
@@ -286,23 +286,23 @@ def _deeds(step: AgentStep, width: int) -> str:
     """Return a step's calls with their outcomes, or that it answered."""
     calls = step.requested_tool_calls
     if not calls:
-        said = step.inference_response or step.partial_response
+        response = step.inference_response or step.partial_response
         if step.errors:
             return f"✗ {code(step.errors[-1].type, width)}"
-        return f"says {code(said.text, width)}" if said else "no answer"
+        return f"says {code(response.text, width)}" if response else "no answer"
     ended = {each.call.id: each for each in step.tool_executions}
     most = bounds.DETAILS_LISTED_MAX
-    told = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
+    deeds = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
     if len(calls) > most:
         outcomes = Counter(ended[call.id].outcome if call.id in ended else "open" for call in calls[most:])
-        told.append(f"{len(calls) - most} more: " + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
-    return "; ".join(told)
+        deeds.append(f"{len(calls) - most} more: " + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
+    return "; ".join(deeds)
 
 
 def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
     if end is None:
         return f"{code(call_line(call, width), width)} …"
-    ran = code(call_line(end.call, width), width)  # as a hook or a person has left it
+    ran = code(call_line(end.call, width), width)  # as a hook or a person changed it
     if end.outcome is Outcome.DENIED and end.approval and end.approval.decision == "expired":
         return f"{ran} ⊘ expired"
     decided = f" {_decision(end.approval, end.call, width)}" if end.approval else ""
@@ -311,7 +311,7 @@ def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
 
 
 def _decision(approval: Approval, call: ToolCall, width: int) -> str:
-    """Return who decided about a call; where it was edited, also what the person was asked, secrets hidden."""
+    """Return who decided about a call; for an edit also the original call, secrets hidden."""
     by = f"by {code(approval.by or 'somebody', width)}"
     if approval.decision in ("deny", "expired"):  # the outcome says so
         return by if approval.decision == "deny" else ""
@@ -328,30 +328,30 @@ def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
 
 def _subagents(execution: ExecutionState, done: Sequence[StepExecution], width: int) -> str:
     """Return the latest subagents, each with the id of its run."""
-    told, now = [child for each in done for child in _ended_subagents(each.step)], execution.current_step
+    children, now = [child for each in done for child in _ended_subagents(each.step)], execution.current_step
     if now is not None:
-        told += _ended_subagents(now)
+        children += _ended_subagents(now)
         for each in execution.open_calls:
             if each.call.name == SPAWN_TOOL:
                 id_ = named_id(execution.execution_id, call_name(now.number, each.index))
-                told.append((each.call, UNDER_WAY[each.stage], id_))
+                children.append((each.call, UNDER_WAY[each.stage], id_))
 
     def line(child: Child) -> str:
         arguments = child[0].arguments
         agent, task = (str(arguments.get(name, "")) for name in ("agent", "task"))
         return f"{code(agent, bounds.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
 
-    return listed("Subagents", told, line)
+    return listed("Subagents", children, line)
 
 
 def _problems(state: AgentState, execution: ExecutionState, done: Sequence[StepExecution], chars: int) -> str:
-    """Return the latest errors and what a person should know besides."""
+    """Return the latest errors and warnings."""
     errors = [error for each in done for error in each.step.all_errors]
     if execution.error is not None and execution.error not in errors:
         errors.append(execution.error)
-    told = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
-    warned = listed("Warnings", state.warnings, lambda each: code(each, chars))
-    return "\n\n".join(filter(None, (told, warned)))
+    error_list = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
+    warning_list = listed("Warnings", state.warnings, lambda each: code(each, chars))
+    return "\n\n".join(filter(None, (error_list, warning_list)))
 
 
 def _answer(state: AgentState) -> str:

@@ -1,4 +1,4 @@
-"""What a run makes of an agent's definition: as it begins, and when another one takes its place between two steps."""
+"""Resolves an agent's definition on a worker: at the start of a run, and when it changes between two steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workflows.execution.activity_calls import resolve_tools
 
 @dataclass(frozen=True, slots=True)
 class ResolvedChange:
-    """A change as this worker can carry it out: what it offers, what the model is told first, the core's event."""
+    """A change resolved on this worker: the catalog, the transcript's prefix, and the core's event."""
 
     catalog: ToolCatalog
     opening: TranscriptPrefix
@@ -26,11 +26,11 @@ class ResolvedChange:
 def opening_of(
     definition: AgentDefinition, catalog: ToolCatalog, subagents: Iterable[AgentDefinition]
 ) -> TranscriptPrefix:
-    """Return what the model is told first by an agent that gets what is in `catalog`.
+    """Return the transcript's prefix for an agent with the tools of `catalog`.
 
     Raises UnknownAgent when one of its subagents is not among `subagents`.
     """
-    if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a state that goes on has it
+    if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a continued state has it already
         prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
         definition = replace(definition, system_prompt=prompt)
     known = known_subagents(definition, subagents)
@@ -39,12 +39,12 @@ def opening_of(
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
-    """Return the model with what the worker's table says of its prices, where the definition says nothing."""
+    """Return the model with the prices of the worker's table, where the definition has none."""
     return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
 
 
 async def resolved(change: DefinitionChange) -> ResolvedChange:
-    """Return what `change` comes to on this worker, recorded.
+    """Return `change` resolved on this worker, recorded.
 
     Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
     """

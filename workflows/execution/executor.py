@@ -1,4 +1,4 @@
-"""What a run does for each of the core's commands, as Temporal calls, and the events that come of them."""
+"""Carries out the core's commands as Temporal calls, and returns their events."""
 
 from __future__ import annotations
 
@@ -46,64 +46,64 @@ from workflows.execution.activity_calls import (
     tool_error,
 )
 from workflows.execution.request_delta import ModelTranscript
-from workflows.execution.subagents import STARTING_MAX, call_subagent, unheard
+from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate
 
 SHORTEST: Final = timedelta(milliseconds=1)
 """The least a timer or a timeout can be set to."""
 
 Ends = tuple[Event, ...]
-"""What something came to, in the order it is to be told."""
+"""The events that a call ends with, in order."""
 
 
 class Executor:
-    """The calls of one run. `state` gives the execution as it stands; cancelling a call ends what it does."""
+    """The calls of one run. `state` returns the current state; every call can be cancelled."""
 
     def __init__(
         self,
         start: ExecutionInput,
         tools: Mapping[str, ToolTraits],
-        telling: ModelTranscript,
+        transcript: ModelTranscript,
         rate: Rate,
         state: Callable[[], AgentState],
     ) -> None:
         self._start = start
         self._tools = tools
-        self._telling = telling
+        self._transcript = transcript
         self._rate = rate
         self._state = state
         self._starting = asyncio.Semaphore(STARTING_MAX)
         self._ran_at = 0
         self._spent: dict[str, Usage] = {}
-        self._asking = ""
+        self._current_call = ""
         self._children: dict[str, SpawnSubagent] = {}
-        # one that came before there was a handler waits for it
+        # earlier signals wait for the handler
         workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
-    def _note_spent(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
-        """Keep what the failed attempts of a model call used: where it is cancelled, nobody else can tell."""
+    def _note_spent(self, *args: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
+        """Keep the usage of a model call's failed attempts: after a cancel it is known nowhere else."""
         with suppress(ValueError, IndexError):
-            spent = FailedAttemptsUsage.model_validate(given[0])
+            spent = FailedAttemptsUsage.model_validate(args[0])
             self._spent = {spent.call: spent.usage}
 
     @property
     def ran_in_this_task(self) -> bool:
-        """Whether hooks or a `local` tool have run in the workflow task under way: nothing of that is recorded yet."""
+        """Whether hooks or a `local` tool ran in the present workflow task: their results are not recorded yet."""
         return self._ran_at == workflow.info().get_current_history_length()
 
     def go_on_as(self, start: ExecutionInput, tools: Mapping[str, ToolTraits]) -> None:
-        """Make the calls of an agent that has become another."""
+        """Use another definition and its tools from here on."""
         self._start, self._tools = start, tools
 
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()
 
     async def call_model(self, command: CallModel) -> Ends:
-        """Ask the model; when that is cancelled, tell what had come of its answer."""
-        self._asking = call_name(command.step_number)
-        wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
-        wanted = replace(
-            wanted,
+        """Call the model; when cancelled, report its partial answer."""
+        self._current_call = call_name(command.step_number)
+        request = self._transcript.inference_input(self._state(), command.max_output_tokens)
+        request = replace(
+            request,
             room=command.room,
             input_weight=command.input_weight,
             input_max=command.input_max,
@@ -111,7 +111,7 @@ class Executor:
         )
         caption = summaries.of_model_call(self._state(), command.step_number)
         try:
-            answer = await call_model(command, wanted, self._time_left(), caption)
+            answer = await call_model(command, request, self._time_left(), caption)
         except ActivityError as error:
             used, lost = self._used(error, call_name(command.step_number))
             if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
@@ -125,7 +125,7 @@ class Executor:
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
-        self._asking = summary_name(command.step_number)
+        self._current_call = summary_name(command.step_number)
         try:
             patience = self._start.definition.model_patience_seconds
             summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
@@ -144,8 +144,8 @@ class Executor:
         except ActivityError as error:
             if traits.local:
                 self._note_run()
-            told = tool_error(error, traits)
-            return self._failed(ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now()))
+            record = tool_error(error, traits)
+            return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
         return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
@@ -158,7 +158,7 @@ class Executor:
         return (HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()),)
 
     async def await_approval(self, command: RequestApproval) -> Ends:
-        """Report when nobody has decided in time; a decision comes by signal."""
+        """Report the expiry of an approval; a decision comes by signal."""
         expires_at = command.expires_at
         if expires_at is None:
             return ()
@@ -167,7 +167,7 @@ class Executor:
         return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
 
     async def spawn(self, command: SpawnSubagent) -> Ends:
-        """Run a subagent; when that is cancelled, tell what it had used."""
+        """Run a subagent; when cancelled, report what it used."""
         definition = next(each for each in self._start.subagents if each.name == command.agent)
         state, name = self._state(), call_name(command.step_number, command.index)
         running = {each.call.id for each in state.running.open_calls}
@@ -189,27 +189,27 @@ class Executor:
         return (await call_subagent(command, start, execution_id, self._starting),)
 
     def _used(self, error: ActivityError, call: str) -> tuple[Usage, bool]:
-        """Return what the attempts of a call without an answer used, and whether the last one was lost besides.
+        """Return the usage of all attempts of a call without an answer, and whether the last one was lost.
 
-        The last one may have known of none before it.
+        The last one may not have known of those before it, so the larger count holds.
         """
         used, lost = failed_usage(error)
         spent = self._spent.get(call, NOTHING_USED)
         return (used if used.total_tokens >= spent.total_tokens else spent), lost
 
-    def cancelled_unheard(self, at: datetime) -> ModelCancelled:
+    def cancelled_unreported(self, at: datetime) -> ModelCancelled:
         """Return the end of a model call, or a summary, that was cancelled and did not report in time."""
-        return ModelCancelled(None, at, failed_usage=self._spent.get(self._asking, NOTHING_USED), lost=True)
+        return ModelCancelled(None, at, failed_usage=self._spent.get(self._current_call, NOTHING_USED), lost=True)
 
-    def children_unheard(self, at: datetime) -> Ends:
+    def children_unreported(self, at: datetime) -> Ends:
         """Return the ends of the subagents that were cancelled and did not report in time."""
         calls = self._state().running.open_calls
-        return tuple(unheard(self._children[each.call.id], at) for each in calls if each.call.id in self._children)
+        return tuple(unreported(self._children[each.call.id], at) for each in calls if each.call.id in self._children)
 
     def _time_left(self) -> timedelta | None:
-        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not.
+        """Return how long a call may take with all its attempts: none begins after the time limit.
 
-        None also where hooks may override the limit: it does not end the call then, unless the core cancels it.
+        None also where hooks may override the limit: then only the core ends the call.
         """
         strikes_at = self._state().running.time_limit_at
         if strikes_at is None or StopReason.TIME_LIMIT in self._start.definition.overridable:
@@ -217,10 +217,10 @@ class Executor:
         return max(strikes_at - workflow.now(), SHORTEST)
 
     async def _cancelled_before_limit(self, error: ActivityError) -> bool:
-        """Wait for the time limit where no attempt fits before it; return whether something else cancelled us first.
+        """Wait for the time limit if no further attempt fits before it; return whether a cancel came first.
 
-        Temporal does not wait for an attempt that it will not begin; the run does, as it would in a process, because
-        it is the limit that ends it and not the endpoint's refusal.
+        Temporal does not wait for an attempt that it will not begin; the run does, as in-process, so that the limit
+        ends it and not the endpoint's refusal.
         """
         strikes_at = self._state().running.time_limit_at
         if error.retry_state is not RetryState.TIMEOUT or strikes_at is None:
@@ -232,7 +232,7 @@ class Executor:
         return False
 
     def _failed(self, event: Event) -> Ends:
-        """Report that a call failed; when it is the time limit that ended it, that first."""
+        """Report that a call failed; if the time limit ended it, report that first."""
         strikes_at, now = self._state().running.time_limit_at, workflow.now()
         if strikes_at is not None and now >= strikes_at:  # the timer itself may come a moment later
             return (TimerFired(at=now), event)

@@ -1,4 +1,4 @@
-"""What an execution comes to, as metrics: counted from what the loop tells, once each, never in a replay."""
+"""Counts the metrics of an execution from the loop's events, once each, never in a replay."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.core.wire.execution_events import Observed
 from holdfast.core.wire.metric_definitions import Labels, Metric
 
 UNKNOWN_TOOL: Final = "unknown"
-"""The label of what a model asked for and is no tool: its name is the model's own words."""
+"""The label of a requested tool that does not exist: its name is the model's own text."""
 
 WITHDRAWN: Final = "withdrawn"
-"""The decision about a call whose execution ended before anybody decided."""
+"""The decision label of a call whose execution ended before a decision."""
 
 AGENTS: Final = Labels()
 MODELS: Final = Labels()
@@ -36,23 +36,23 @@ class ExecutionMetrics:
     def __init__(self, agent: Callable[[], str], tools: Callable[[], Collection[str]]) -> None:
         self._agent = agent
         self._tools = tools
-        self._asked_at: dict[str, datetime] = {}
+        self._requested_at: dict[str, datetime] = {}
         self._stop_at: datetime | None = None
-        self._made: dict[str, Any] = {}
+        self._instruments: dict[str, Any] = {}
 
-    def count(self, event: Event, before: AgentState, after: AgentState, told: Sequence[Observed]) -> None:
-        """Count what `event` has led to: from the state before it to the one after it, with what listeners heard."""
+    def count(self, event: Event, before: AgentState, after: AgentState, events: Sequence[Observed]) -> None:
+        """Count the transition of `event` from one state to the next, with its execution events."""
         if isinstance(event, StopRequested) and event.mode == "now" and self._stop_at is None:
             self._stop_at = event.at
         if not isinstance(event, ExecutionStarted | SubagentReturned):  # a subagent counts its use itself
             self._count_use(before, after)
-        for each in told:
-            self._count_told(each)
+        for each in events:
+            self._count_event(each)
         if after.status.is_terminal and not before.status.is_terminal:
             self._count_end(after)
 
     def count_unkept(self) -> None:
-        """Count that no record could be kept."""
+        """Count an execution without a record."""
         self._add(metric_definitions.UNKEPT, 1)
 
     def _count_use(self, before: AgentState, after: AgentState) -> None:
@@ -66,43 +66,43 @@ class ExecutionMetrics:
         if after.cost > before.cost:
             self._record(metric_definitions.COST, after.cost - before.cost, **model)
 
-    def _count_told(self, told: Observed) -> None:
-        match told:
+    def _count_event(self, event: Observed) -> None:
+        match event:
             case execution_events.AgentExecutionStarted(resumed=False):
                 self._add(metric_definitions.STARTED, 1)
                 self._announce()
             case execution_events.AgentStepCompleted():
                 self._add(metric_definitions.STEPS, 1)
             case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
-                self._count_call(told.tool_execution)
+                self._count_call(event.tool_execution)
             case execution_events.ApprovalRequested():
-                self._asked_at[told.call.id] = told.at
+                self._requested_at[event.call.id] = event.at
                 self._add(metric_definitions.APPROVALS, 1)
             case execution_events.ApprovalResolved():
-                self._count_decision(told.call_id, told.decision, told.at)
+                self._count_decision(event.call_id, event.decision, event.at)
             case _:
                 pass
 
     def _announce(self) -> None:
-        """Tell of what alerts are about before it happens: a rate sees nothing of a counter that begins with 1."""
+        """Create the counters of alerts at 0: a rate misses the first increment of a counter that begins at 1."""
         self._add(metric_definitions.ENDED, 0, status=ExecutionStatus.FAILED.value, stop_reason=StopReason.ERROR.value)
         self._add(metric_definitions.APPROVALS, 0)
         self._add(metric_definitions.UNKEPT, 0)
 
-    def _count_call(self, ran: ToolExecution) -> None:
-        name = ran.call.name
+    def _count_call(self, execution: ToolExecution) -> None:
+        name = execution.call.name
         tool = TOOLS.of(name) if name in self._tools() or name == SPAWN_TOOL else UNKNOWN_TOOL
-        seconds = (ran.completed_at - ran.started_at).total_seconds()
-        self._record(metric_definitions.TOOL_CALLS, seconds, tool=tool, outcome=ran.outcome.value)
+        seconds = (execution.completed_at - execution.started_at).total_seconds()
+        self._record(metric_definitions.TOOL_CALLS, seconds, tool=tool, outcome=execution.outcome.value)
 
     def _count_decision(self, call_id: str, decision: str, at: datetime) -> None:
-        asked_at = self._asked_at.pop(call_id, at)
-        self._record(metric_definitions.APPROVAL_WAIT, (at - asked_at).total_seconds(), decision=decision)
+        requested_at = self._requested_at.pop(call_id, at)
+        self._record(metric_definitions.APPROVAL_WAIT, (at - requested_at).total_seconds(), decision=decision)
 
     def _count_end(self, state: AgentState) -> None:
         execution, reason = state.running, state.stop_reason or StopReason.UNKNOWN
         at = execution.completed_at or execution.started_at
-        for call_id in tuple(self._asked_at):
+        for call_id in tuple(self._requested_at):
             self._count_decision(call_id, WITHDRAWN, at)
         self._add(metric_definitions.ENDED, 1, status=state.status.value, stop_reason=reason.value)
         seconds = (at - execution.started_at).total_seconds()
@@ -117,11 +117,11 @@ class ExecutionMetrics:
                 self._record(metric_definitions.BUDGET_USE, ratio, kind=limit.name)
 
     def _add(self, metric: Metric, count: int, **labels: str) -> None:
-        if metric.name not in self._made:
-            self._made[metric.name] = workflow.metric_meter().create_counter(metric.name, metric.about)
-        self._made[metric.name].add(count, {"agent": AGENTS.of(self._agent()), **labels})
+        if metric.name not in self._instruments:
+            self._instruments[metric.name] = workflow.metric_meter().create_counter(metric.name, metric.about)
+        self._instruments[metric.name].add(count, {"agent": AGENTS.of(self._agent()), **labels})
 
     def _record(self, metric: Metric, value: float, **labels: str) -> None:
-        if metric.name not in self._made:
-            self._made[metric.name] = workflow.metric_meter().create_histogram_float(metric.name, metric.about)
-        self._made[metric.name].record(max(0.0, value), {"agent": AGENTS.of(self._agent()), **labels})
+        if metric.name not in self._instruments:
+            self._instruments[metric.name] = workflow.metric_meter().create_histogram_float(metric.name, metric.about)
+        self._instruments[metric.name].record(max(0.0, value), {"agent": AGENTS.of(self._agent()), **labels})

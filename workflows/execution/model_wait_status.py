@@ -1,4 +1,4 @@
-"""Which model call waits for its endpoint: its activity tells, for whoever reads of the run. Decides nothing."""
+"""`ModelWaits`: the latest wait of a model call for its endpoint, as its activity signals it. Decides nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from workflows.execution.activity_calls import summary_name
 
 
 class ModelWaits:
-    """The latest that was told; `has_changed` is called when it comes."""
+    """The latest `model_wait` signal; `has_changed` is called when one arrives."""
 
     def __init__(self, has_changed: Callable[[], None]) -> None:
         self._latest: ModelWait | None = None
         self._has_changed = has_changed
         workflow.set_signal_handler(MODEL_WAIT_SIGNAL, self._note)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
-    def _note(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
+    def _note(self, *args: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
         try:
-            self._latest = ModelWait.model_validate_json(to_json(given[0]))
-        except (ValueError, IndexError):  # nobody's that we know
+            self._latest = ModelWait.model_validate_json(to_json(args[0]))
+        except (ValueError, IndexError):  # not one of ours
             return
         self._has_changed()
 
@@ -38,5 +38,5 @@ class ModelWaits:
         number = step.number if step else len(execution.step_executions) + 1
         if execution.summary_under_way:
             return wait if wait.call == summary_name(number) else None
-        asking = step is not None and step.inference_response is None
-        return wait if asking and wait.call == call_name(number) else None
+        awaits_answer = step is not None and step.inference_response is None
+        return wait if awaits_answer and wait.call == call_name(number) else None

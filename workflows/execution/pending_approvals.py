@@ -1,4 +1,4 @@
-"""The calls of a run that wait for a person: whether there are any, as it is listed by, and which decisions count."""
+"""Pending approvals: the search attribute for runs that wait for a person, and the check of decisions."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from workflows.search_attributes import WAITING, Updates, progress
 
 
 class PendingApprovals:
-    """Tells the server when a run begins to wait for somebody, and when it no longer does."""
+    """Tracks whether the run waits for approval, for its search attribute."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._listed = False
 
     def has_changed(self, state: AgentState) -> bool:
-        """Return whether there is something new to tell; it counts as told then.
+        """Return whether the search attribute is out of date, and mark it as updated.
 
-        To be asked after each event. How many events one task of the workflow takes in is not the same in a replay,
-        where several hooks ran at once: what is told, and its place among the calls begun, must not depend on it.
+        Call it after each event. How many events one workflow task handles differs in a replay where several hooks ran
+        at once: the update, and its place among the commands, must not depend on that.
         """
         waits = bool(state.waiting_calls)
-        before, self._told = self._told, waits
+        before, self._listed = self._listed, waits
         return waits != before
 
     def updates(self, state: AgentState) -> Updates:
-        """Return what it is listed by then: how far it has come, too, for one that waits may wait for days."""
+        """Return the search attributes, progress included, as a run may wait for days."""
         return (WAITING.value_set(FOR_APPROVAL) if state.waiting_calls else WAITING.value_unset(), *progress(state))
 
 
 def decision_problem(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> str | None:
-    """Return why a decision is about no call that waits, if so; `inbox` is what has come in already."""
+    """Return why a decision matches no waiting call, if so; `inbox` has the events not handled yet."""
     already = {event.call_id for event in inbox if isinstance(event, ApprovalDecided) and event.problem is None}
     return problem_with_decision(decision.call_id, decision.verdict, state, workflow.now(), already)
 
 
 def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event], rules: Rules) -> None:
-    """Raise ApplicationError for a decision that would decide nothing; `inbox` is what has come in already."""
+    """Raise ApplicationError for a decision that would decide nothing; `inbox` has the events not handled yet."""
     problem = decision_problem(decision, state, inbox)
     if problem is not None:
         raise ApplicationError(problem, type="DecisionRefused", non_retryable=True)
     step, call = state.running.current_step, _waiting_call(decision, state)
-    asked = len(step.requested_tool_calls) if step else 1
-    refuse_arguments(problem_with_edit(rules, call, decision.verdict, asked) if call else None)
+    call_count = len(step.requested_tool_calls) if step else 1
+    refuse_arguments(problem_with_edit(rules, call, decision.verdict, call_count) if call else None)
 
 
 def refuse_arguments(problem: str | None) -> None:
@@ -63,9 +63,9 @@ def refuse_arguments(problem: str | None) -> None:
 
 
 async def tool_problem(decision: ApprovalDecision, state: AgentState) -> str | None:
-    """Return what a tool finds wrong with the arguments of an edit, as its worker tells; recorded."""
+    """Return the tool's objection to edited arguments, as checked by its worker; recorded."""
     arguments, call = decision.verdict.arguments, _waiting_call(decision, state)
-    if arguments is None or call is None or call.name == SPAWN_TOOL:  # which the core judges
+    if arguments is None or call is None or call.name == SPAWN_TOOL:  # the core checks subagents
         return None
     return await check_arguments(call.name, arguments)
 

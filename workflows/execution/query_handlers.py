@@ -1,4 +1,4 @@
-"""What an execution answers to queries: nothing of it is written into its history."""
+"""The queries of an execution; nothing of them enters its history."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from workflows.execution.request_delta import ModelTranscript
 
 
 def _now() -> datetime:
-    """Return the time of day, for answers alone: a query comes whenever it does, and decides nothing."""
+    """Return the wall-clock time, for answers to queries alone, which decide nothing."""
     return max(datetime.now(UTC), workflow.now())
 
 
 class QueryHandlers:
-    """The queries of `AgentExecution`, which keeps the values they are about."""
+    """The queries of `AgentExecution`, which owns these values."""
 
     _state: AgentState
-    _past: SealedHistory
-    _telling: ModelTranscript
-    _observing: EventLog
+    _history: SealedHistory
+    _transcript: ModelTranscript
+    _event_log: EventLog
     _snapshot: Snapshot | None = None
-    """What the execution came to, once it has ended."""
+    """The snapshot, once the execution has ended."""
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -60,24 +60,24 @@ class QueryHandlers:
         """Return status, steps, signals, errors and usage."""
         return self._state.debug()
 
-    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
-    def transcript(self, asked: TranscriptRequest) -> TranscriptPage:
+    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model was sent, for the inference activity.")
+    def transcript(self, request: TranscriptRequest) -> TranscriptPage:
         """Return a run of messages as the model sees them."""
-        return self._telling.page(asked)
+        return self._transcript.page(request)
 
     @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
     def buffer(self) -> BufferPage:
-        """Return what a model is asked in order to summarise the buffer."""
+        """Return the messages of a summary request."""
         return BufferPage(messages=summary_request(self._state.store))
 
-    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
+    @workflow.query(name=EVENTS_QUERY, description="The execution events, page by page.")
     def events(self, request: EventsRequest | None = None) -> EventsPage:
-        """Return the observed events from a place on."""
-        return self._observing.page(request or EventsRequest())
+        """Return the execution events from a place on."""
+        return self._event_log.page(request or EventsRequest())
 
     @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
     def budget(self) -> dict[str, Any]:
-        """Return the limits in force and what is left, each none where there is no limit."""
+        """Return the limits in force and what is left of each, none where there is no limit."""
         left = self._state.at(_now()).budget_remaining
         return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
 
@@ -91,7 +91,7 @@ class QueryHandlers:
     @workflow.query(name=PART_QUERY, description="A sealed part of the snapshot, for the record activity.")
     def part(self, request: PartRequest) -> PartPage:
         """Return the bytes of the part of that digest."""
-        data = self._past.part(request.digest)
+        data = self._history.part(request.digest)
         if data is None:
             raise ValueError(f"there is no part {request.digest} in this run")
         return PartPage(data=data.decode())

@@ -1,4 +1,4 @@
-"""What the model has been told in one run, kept so that each model call's input holds only what is new."""
+"""`ModelTranscript`: tracks what the model was sent, so that each model call's input holds only what is new."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefi
 
 
 class ModelTranscript:
-    """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
+    """The transcript as the model sees it: `opening`, then the view of the conversation by its policy."""
 
     def __init__(
         self,
         opening: TranscriptPrefix,
-        told: TranscriptMark | None = None,
+        mark: TranscriptMark | None = None,
         state: AgentState | None = None,
         *,
         before: int = 0,
         continues: str | None = None,
     ) -> None:
         self.opening = opening
-        # the view that `told` is about: older messages may be summarised before the first call of this run
-        self._view = self._view_of(state) if told is not None and state is not None else None
-        self._told = told
-        """How far the model has been told this view; none before its first call."""
+        # the view of `mark`: older messages may be summarised before the first call of this run
+        self._view = self._view_of(state) if mark is not None and state is not None else None
+        self._mark = mark
+        """How much of this view the model was sent; none before its first call."""
         self._before = before
-        """So many messages of the default section stood there before the execution `continues`: it was told those."""
+        """How many messages of the default section the earlier execution `continues` was sent."""
         self._continues = continues
-        self._retelling = state is not None and self._told is None
+        self._resending = state is not None and self._mark is None
 
     def begin_anew(self, opening: TranscriptPrefix) -> None:
-        """Tell the model everything once more after another `opening`: nothing of it continues what it was told."""
+        """Send everything again after another `opening`: nothing continues the earlier transcript."""
         self.opening = opening
-        self._view, self._told, self._retelling = None, None, True
+        self._view, self._mark, self._resending = None, None, True
         self._before, self._continues = 0, None
 
     def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
-        """Return what is new since the last model call; what does not fit is left for the activity to fetch.
+        """Return what is new since the last model call; the activity fetches what does not fit.
 
-        A view that does not continue the last one (older messages were summarised) is told from its beginning again.
+        A view that does not continue the last one (older messages were summarised) is sent from its beginning again.
         """
-        first = self._told is None
+        first = self._mark is None
         base = self._advance(state)
-        said = self._shown.messages
+        messages = self._shown.messages
         if first:
-            base = advanced(base, (said[index] for index in range(self._told_before(state))))
-        new = [said[index] for index in range(base.length, len(said))]
+            base = advanced(base, (messages[index] for index in range(self._shared_length(state))))
+        new = [messages[index] for index in range(base.length, len(messages))]
         target = advanced(base, new)
-        # what was said long ago is in the history already: the worker asks for it
-        delta = fitting(new, bounds.RETOLD_BYTES_MAX if self._retelling else bounds.DELTA_BYTES_MAX)
-        self._told, self._retelling = target, False
+        # older messages are in the history already: the worker fetches them
+        delta = fitting(new, bounds.RESENT_BYTES_MAX if self._resending else bounds.DELTA_BYTES_MAX)
+        self._mark, self._resending = target, False
         return InferenceInput(
             opening=self.opening if first and base.length == 0 else None,
             base=base,
@@ -65,10 +65,10 @@ class ModelTranscript:
             continues=self._continues if first else None,
         )
 
-    def _told_before(self, state: AgentState) -> int:
-        """Return how many of the messages shown now an earlier execution was shown, too.
+    def _shared_length(self, state: AgentState) -> int:
+        """Return how many of the messages shown now the earlier execution saw, too.
 
-        They need not travel again. What a wrong number costs is a page that is fetched.
+        They need not travel again. A wrong number costs one fetched page.
         """
         if self._before == 0:
             return 0
@@ -81,15 +81,15 @@ class ModelTranscript:
 
     def page(self, request: TranscriptRequest) -> TranscriptPage:
         """Return a run of messages as the model sees them."""
-        said = self._view.messages if self._view else ()
-        stop = min(request.stop, len(said))
-        asked = (said[index] for index in range(request.start, stop))
-        messages = fitting(asked, bounds.PAGE_BYTES_MAX, at_least=1)
+        shown = self._view.messages if self._view else ()
+        stop = min(request.stop, len(shown))
+        selected = (shown[index] for index in range(request.start, stop))
+        messages = fitting(selected, bounds.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self.opening, start=request.start, messages=messages)
 
-    def told(self, state: AgentState) -> TranscriptMark | None:
-        """Return how far the model has been told the view as it stands in `state`; none if it has begun anew."""
-        return self._told if self._view is not None and self._view.advanced(state.store).continues else None
+    def mark_at(self, state: AgentState) -> TranscriptMark | None:
+        """Return how much of the view of `state` the model was sent; none if the view starts over."""
+        return self._mark if self._view is not None and self._view.advanced(state.store).continues else None
 
     @property
     def _shown(self) -> ContextView:
@@ -98,9 +98,9 @@ class ModelTranscript:
         return self._view
 
     def _advance(self, state: AgentState) -> TranscriptMark:
-        """Bring the view up to date; return where what is new begins."""
+        """Update the view; return the mark at which new messages begin."""
         self._view = self._view.advanced(state.store) if self._view is not None else self._view_of(state)
-        return (self._told if self._view.continues else None) or root(self.opening)
+        return (self._mark if self._view.continues else None) or root(self.opening)
 
     def _view_of(self, state: AgentState) -> ContextView:
         return ContextView.of(state.store, self.opening.definition.context, state.running.execution_id)

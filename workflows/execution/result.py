@@ -1,4 +1,4 @@
-"""What an execution's run ends with: its result, or the failure of its workflow. Decides nothing."""
+"""Builds the workflow's result of an execution, or its failure. Decides nothing."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResul
 
 @dataclass(frozen=True, slots=True)
 class SavedResult:
-    """What of an execution goes on without it: its snapshot, if it was kept, and which messages were said in it."""
+    """What remains of an ended execution: its snapshot, if stored, and the ids of its delivered messages."""
 
     snapshot: str | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0
     whole: bool = True
-    """Whether the result has a small state whole; not to a session, whose history would hold the conversation then."""
+    """Whether the result may hold a small state; not for a session, whose history would then hold the conversation."""
 
 
-def result_of(state: AgentState, kept: SavedResult) -> ExecutionResult:
+def result_of(state: AgentState, saved: SavedResult) -> ExecutionResult:
     """Return the result of an execution that ended well.
 
     Raises ApplicationError for one that failed, so that Temporal's own status of it is true.
     """
     if state.status is ExecutionStatus.FAILED:
-        raise _failure_of(state, kept)
+        raise _failure_of(state, saved)
     return ExecutionResult(
         execution_id=state.running.execution_id,
         status=state.status,
@@ -43,29 +43,29 @@ def result_of(state: AgentState, kept: SavedResult) -> ExecutionResult:
         final_response=state.final_response,
         partial_response="" if state.has_final_response else state.current_response,
         why=state.stop_signal.message if state.stop_signal else "",
-        state=_small(state) if kept.whole else None,
-        snapshot=kept.snapshot,
-        taken=kept.taken,
-        messages_before=kept.messages_before,
+        state=_small(state) if saved.whole else None,
+        snapshot=saved.snapshot,
+        taken=saved.taken,
+        messages_before=saved.messages_before,
     )
 
 
-def _failure_of(state: AgentState, kept: SavedResult) -> ApplicationError:
+def _failure_of(state: AgentState, saved: SavedResult) -> ApplicationError:
     message = state.stop_signal.message if state.stop_signal else "the execution failed"
     details = ExecutionFailure(
         execution_id=state.running.execution_id,
         reason=state.stop_reason or StopReason.ERROR,
         message=message,
         used=state.running.used,
-        snapshot=kept.snapshot,
-        taken=kept.taken,
-        messages_before=kept.messages_before,
+        snapshot=saved.snapshot,
+        taken=saved.taken,
+        messages_before=saved.messages_before,
     )
     return ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
 
 
 def _small(state: AgentState) -> AgentState | None:
-    """Return the state when it fits the result, else none: `page` answers without reading more than that much."""
+    """Return the state if it fits the result, else none: `page` stops reading at that size."""
     first = page(state, PageRequest(), bounds.RESULT_BYTES_MAX)
     whole = len(first.messages) == first.messages_total and len(first.steps) == first.steps_total
     return state if whole and len(canonical(state)) <= bounds.RESULT_BYTES_MAX else None

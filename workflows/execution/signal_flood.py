@@ -1,7 +1,7 @@
-"""What of a flood of signals is dropped before it costs anything: messages without room, stops that say nothing new.
+"""Drops surplus signals before they cost anything: messages without room, repeated stops.
 
-Whether a signal is dropped follows from what came before it, never from how many came together: what fills the room
-here is what the core would keep, so a replay that gets the same signals in other portions drops the same ones.
+Whether a signal is dropped depends on the signals before it, never on how many came together: only messages that the
+core would keep take room, so a replay that gets the same signals in other batches drops the same ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from holdfast.core.loop.events import MessageArrived
 from holdfast.core.loop.pending_messages import ROLES
 
 STEP_SIGNALS_MAX: Final = 256
-"""The most changes that one step takes by signal, and decisions about no call that waits; the others are dropped."""
+"""The most changes by signal in one step, and the most decisions that match no waiting call; others are dropped."""
 
 SURPLUS: Final = f"more than {MESSAGES_WAITING_MAX} messages, or {MESSAGES_WAITING_BYTES_MAX:,} bytes of them, waited"
-"""How the warning begins that counts what was not taken; a state has one of them."""
+"""The beginning of the warning that counts refused messages; a state has one of them."""
 
 
 class MessageRoom:
-    """How much of the room for waiting messages is taken, by those of the state and those on their way to it."""
+    """The room for waiting messages: those in the state and those that have arrived since."""
 
     def __init__(self) -> None:
         self._measured: tuple[Message, ...] = ()
@@ -37,14 +37,14 @@ class MessageRoom:
         return len(waiting) + len(arriving) >= MESSAGES_WAITING_MAX
 
     def has_room(self, message: Message, waiting: tuple[Message, ...], arriving: Sequence[MessageArrived]) -> bool:
-        """Return whether `message`, which is to arrive now, will be kept."""
+        """Return whether there is room for `message`, which arrives now."""
         if waiting is not self._measured:
             self._measured, self._measured_bytes = waiting, sum(len(canonical(each)) for each in waiting)
         self._forget_arrived(arriving)
         return self._measured_bytes + sum(self._sizes) + len(canonical(message)) <= MESSAGES_WAITING_BYTES_MAX
 
     def count(self, message: Message, arriving: Sequence[MessageArrived]) -> None:
-        """Note that `message` is about to arrive after `arriving`; one that the core refuses takes no room."""
+        """Note that `message` arrives after `arriving`; one that the core refuses takes no room."""
         self._forget_arrived(arriving)
         self._sizes.append(len(canonical(message)) if message.role in ROLES else 0)
 
@@ -54,18 +54,18 @@ class MessageRoom:
 
 
 class SignalCount:
-    """How many signals of each kind were taken in the step under way; more than are any use are dropped."""
+    """Counts the accepted signals of each kind in the step under way, so that useless ones are dropped."""
 
     def __init__(self) -> None:
         self._step = -1
         self._counts = Counter[str]()
 
     def is_full(self, step: int, kind: str, most: int) -> bool:
-        """Return whether no more of that kind are taken in this step."""
+        """Return whether no more of that kind are accepted in this step."""
         return self._step == step and self._counts[kind] >= most
 
     def count(self, step: int, kind: str) -> None:
-        """Note one that was taken."""
+        """Count an accepted signal."""
         if self._step != step:
             self._step = step
             self._counts.clear()
@@ -73,7 +73,7 @@ class SignalCount:
 
 
 def with_surplus(state: AgentState, count: int) -> AgentState:
-    """Return the state with a warning that so many messages were not taken, in the place of the one before."""
+    """Return the state with a warning that so many messages were refused, replacing the previous one."""
     others = [each for each in state.warnings if not each.startswith(SURPLUS)]
-    told = f"{SURPLUS} for one step: {count:,} that came by signal were not taken"
-    return state.with_execution(state.updated_at, warnings=(*others, told)[-WARNINGS_MAX:])
+    text = f"{SURPLUS} for one step: {count:,} that came by signal were not taken"
+    return state.with_execution(state.updated_at, warnings=(*others, text)[-WARNINGS_MAX:])

@@ -1,4 +1,4 @@
-"""What people, sessions and operators tell an execution: signals, and updates that refuse what would not be kept."""
+"""The signals and updates of an execution; updates refuse what the loop would not accept."""
 
 from __future__ import annotations
 
@@ -32,74 +32,74 @@ from holdfast.core.wire.contracts import (
 from workflows.execution.pending_approvals import decision_problem, refuse_arguments, refuse_decision, tool_problem
 from workflows.execution.signal_flood import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
 
-ToldT = TypeVar("ToldT", bound=BaseModel)
+SignalT = TypeVar("SignalT", bound=BaseModel)
 
 UPDATES_REMEMBERED_MAX: Final = 128
-"""How many updates a run hands on as taken: no client waits with more at once."""
+"""How many handled updates are carried over: no client waits for more at once."""
 
 NO_DECISION: Final = (
     "an `approval` signal was not a decision: it needs a call_id and a verdict, and arguments must be a JSON object"
 )
 
 
-def _told(kind: type[ToldT], given: Sequence[object]) -> ToldT | None:
-    """Return what a signal says, its first argument; none where that is nothing, or not of this kind.
+def _parsed(kind: type[SignalT], args: Sequence[object]) -> SignalT | None:
+    """Return a signal's first argument, parsed; none if it is missing or invalid.
 
-    People send signals by hand, with any arguments and any number of them, and whatever a handler raised for that
-    would fail the run: so handlers take everything and read it here.
+    People send signals by hand, with any number of any arguments, and an exception in a handler would fail the run: so
+    handlers accept everything and parse it here.
     """
     try:
-        return kind.model_validate_json(to_json(given[0])) if given else None
+        return kind.model_validate_json(to_json(args[0])) if args else None
     except ValueError as error:
         workflow.logger.warning("a signal was not taken: %s", clamped(str(error), bounds.ERROR_CHARS_MAX))
         return None
 
 
 class SignalHandlers:
-    """The signals and updates of `AgentExecution`: what was heard waits in order for the loop."""
+    """The signals and updates of `AgentExecution`: they queue events for the loop."""
 
     _state: AgentState
 
     def _rules(self) -> Rules:
         raise NotImplementedError
 
-    def __init__(self, taken: Sequence[str] = (), answered: Sequence[str] = ()) -> None:
+    def __init__(self, message_ids: Sequence[str] = (), update_ids: Sequence[str] = ()) -> None:
         self._inbox: deque[Event] = deque()
         self._messages: deque[MessageArrived] = deque()
-        self._taken: list[str] = list(taken)
-        self._answered = deque(answered, UPDATES_REMEMBERED_MAX)
-        """The ids of updates taken: the server knows those of a run, and a client may ask again in the next one."""
+        self._message_ids: list[str] = list(message_ids)
+        self._update_ids = deque(update_ids, UPDATES_REMEMBERED_MAX)
+        """The ids of handled updates: the server knows those of one Temporal run, a client may retry in the next."""
         self._change: DefinitionChange | None = None
         self._room = MessageRoom()
         self._surplus = 0
-        """How many messages came by signal when there was no room for them."""
-        self._taken_signals = SignalCount()
+        """How many messages by signal found no room."""
+        self._signal_counts = SignalCount()
 
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
-    def stop(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a stop; the loop acts on it in the same workflow task."""
+    def stop(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
+        """Queue a stop; the loop acts on it in the same workflow task."""
         if self._has_enough("now", bounds.STOP_SIGNALS_MAX):
-            return  # unread: it stops already
-        request = _told(StopRequest, given) if given and given[0] is not None else StopRequest()
+            return  # unread: the run stops already
+        request = _parsed(StopRequest, args) if args and args[0] is not None else StopRequest()
         if request is not None and not self._has_enough(request.mode, bounds.STOP_SIGNALS_MAX):
             self._request_stop(request)
 
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
-    def message(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a message; a signal without one says nothing."""
+    def message(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
+        """Queue a message; a signal without one is ignored."""
         waiting = self._waiting_messages
         if self._room.is_full(waiting, self._messages):
             self._count_surplus()  # unread: a flood must cost next to nothing
-        elif (message := _told(Message, given)) is not None:
+        elif (message := _parsed(Message, args)) is not None:
             if message.role in ROLES and not self._room.has_room(message, waiting, self._messages):
                 self._count_surplus()
             else:
-                self._say(message)
+                self._queue_message(message)
 
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
-    async def approval(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a person's decision; of what is none, or an edit that does not fit its tool, a warning tells."""
-        decision = _told(ApprovalDecision, given)
+    async def approval(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
+        """Queue a person's decision; an invalid one, or an edit that does not fit its tool, becomes a warning."""
+        decision = _parsed(ApprovalDecision, args)
         meant = decision is not None and decision_problem(decision, self._state, self._inbox) is None
         if decision is not None and meant and decision.verdict.arguments is None:
             self._decide(decision)  # never lost in a flood of others
@@ -109,33 +109,33 @@ class SignalHandlers:
         self._note_signal(APPROVAL_SIGNAL)
         if decision is not None:
             self._decide(decision, await tool_problem(decision, self._state) if meant else None)
-        elif given:
+        elif args:
             self._inbox.append(DecisionUnreadable(NO_DECISION, workflow.now()))
 
     @workflow.signal(name=CHANGE_SIGNAL, description="Make the agent another one from its next step on.")
-    def change(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a change; of several the last one counts."""
+    def change(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
+        """Store a change of the definition; of several the last one counts."""
         if self._has_enough(CHANGE_SIGNAL, STEP_SIGNALS_MAX):
             return
         self._note_signal(CHANGE_SIGNAL)
-        if (change := _told(DefinitionChange, given)) is not None:
+        if (change := _parsed(DefinitionChange, args)) is not None:
             self._change = change
 
     @workflow.update(name=STOP_SIGNAL, description="Stop the run; answers with its status when it has ended.")
     async def stop_and_wait(self, request: StopRequest | None = None) -> str:
-        """Stop the run as the signal does, and return how it has ended."""
+        """Stop the run as the signal does, and return its final status."""
         self._request_stop(request or StopRequest())
         await workflow.wait_condition(lambda: self._state.status.is_terminal)
         return self._state.status.value
 
     @workflow.update(name=MESSAGE_SIGNAL, description="Say something; refused where there is no room for it.")
-    def message_taken(self, message: Message) -> None:
-        """Take note of a message as the signal does, but only of one that will be kept."""
+    def message_update(self, message: Message) -> None:
+        """Queue a message as the signal does; its validator refuses one that would not be kept."""
         if not self._is_repeated():
-            self._say(message)
+            self._queue_message(message)
             self._note_answered()
 
-    @message_taken.validator
+    @message_update.validator
     def _refuse_message(self, message: Message) -> None:
         if self._is_repeated():
             return
@@ -144,10 +144,10 @@ class SignalHandlers:
             raise ApplicationError(problem, type="MessageRefused", non_retryable=True)
 
     @workflow.update(name=APPROVAL_SIGNAL, description="Decide about a call; refused where it does not wait.")
-    async def approval_taken(self, decision: ApprovalDecision) -> None:
-        """Take note of a person's decision as the signal does, but only about a call that waits for one.
+    async def approval_update(self, decision: ApprovalDecision) -> None:
+        """Queue a person's decision as the signal does, but only for a waiting call.
 
-        What a tool says of edited arguments is learnt by an activity, which a validator cannot ask for.
+        An activity checks edited arguments, which a validator cannot start.
         """
         if self._is_repeated():
             return
@@ -157,21 +157,21 @@ class SignalHandlers:
         self._decide(decision)
         self._note_answered()
 
-    @approval_taken.validator
+    @approval_update.validator
     def _refuse_decision(self, decision: ApprovalDecision) -> None:
         if self._is_repeated():
             return
         refuse_decision(decision, self._state, self._inbox, self._rules())
 
     def _is_repeated(self) -> bool:
-        """Return whether the update under way was taken by the run before this one."""
-        asked = workflow.current_update_info()
-        return asked is not None and asked.id in self._answered
+        """Return whether an earlier Temporal run handled this update."""
+        update = workflow.current_update_info()
+        return update is not None and update.id in self._update_ids
 
     def _note_answered(self) -> None:
-        asked = workflow.current_update_info()
-        if asked is not None:
-            self._answered.append(asked.id)
+        update = workflow.current_update_info()
+        if update is not None:
+            self._update_ids.append(update.id)
 
     @property
     def _waiting_messages(self) -> tuple[Message, ...]:
@@ -179,19 +179,19 @@ class SignalHandlers:
         return execution.waiting_messages if execution is not None else ()
 
     def _has_enough(self, kind: str, most: int) -> bool:
-        return self._taken_signals.is_full(self._state.step_count, kind, most)
+        return self._signal_counts.is_full(self._state.step_count, kind, most)
 
     def _note_signal(self, kind: str) -> None:
-        self._taken_signals.count(self._state.step_count, kind)
+        self._signal_counts.count(self._state.step_count, kind)
 
     def _count_surplus(self) -> None:
-        """Note that a message was not taken; the state says so at once, and how many as their number doubles."""
+        """Count a refused message; the state's warning is updated whenever the count has doubled."""
         self._surplus += 1
         if self._surplus & (self._surplus - 1) == 0:
-            self._tell_surplus()
+            self._show_surplus()
 
-    def _tell_surplus(self) -> None:
-        """Have the state say how many messages were not taken."""
+    def _show_surplus(self) -> None:
+        """Update the state's warning about refused messages."""
         if self._surplus and self._state.execution is not None:
             self._state = with_surplus(self._state, self._surplus)
 
@@ -201,21 +201,21 @@ class SignalHandlers:
         signal = StopSignal.requested(request.reason, request.source or "signal", at, request.context)
         self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
 
-    def _say(self, message: Message) -> None:
+    def _queue_message(self, message: Message) -> None:
         self._room.count(message, self._messages)
         self._messages.append(MessageArrived(message=message, at=workflow.now()))
 
     def _decide(self, decision: ApprovalDecision, problem: str | None = None) -> None:
         self._inbox.append(ApprovalDecided(decision.call_id, decision.verdict, workflow.now(), problem))
 
-    def _note_taken(self, message: Message) -> None:
-        """Remember a session's message that the loop has just been told, if it will be said."""
-        said = message.metadata.get(MESSAGE_ID)
+    def _note_delivered(self, message: Message) -> None:
+        """Remember the id of a session's message that the loop has just queued."""
+        message_id = message.metadata.get(MESSAGE_ID)
         waiting = self._state.running.waiting_messages
-        if isinstance(said, str) and waiting and waiting[-1] is message:
-            self._taken.append(said)
+        if isinstance(message_id, str) and waiting and waiting[-1] is message:
+            self._message_ids.append(message_id)
 
-    def _said(self) -> tuple[str, ...]:
-        """Return the ids of the session's messages that stand in the conversation now."""
-        unsaid = {str(each.metadata.get(MESSAGE_ID)) for each in self._state.running.waiting_messages}
-        return tuple(each for each in self._taken if each not in unsaid)
+    def _delivered_ids(self) -> tuple[str, ...]:
+        """Return the ids of the session's messages that are in the conversation now."""
+        waiting_ids = {str(each.metadata.get(MESSAGE_ID)) for each in self._state.running.waiting_messages}
+        return tuple(each for each in self._message_ids if each not in waiting_ids)

@@ -1,4 +1,4 @@
-"""How an execution that has ended is kept outside the history: its snapshot and its record, by one activity."""
+"""Stores the snapshot and the record of an ended execution outside the history, by one activity."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class MissingRecord:
     why: str
 
 
-async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | MissingRecord:
-    """Have the execution kept, within the time there is. What it was `asked` is told where its input says nothing.
+async def record(start: ExecutionInput, question: str, caption: str) -> Recorded | MissingRecord:
+    """Store the execution within the time limits. `question` is for inputs without one.
 
-    A cancel of the run does not reach it: what has ended is kept in any case.
+    A cancel of the run does not reach it: an ended execution is stored in any case.
     """
-    return await in_any_case(_recorded(start, asked, caption))
+    return await in_any_case(_recorded(start, question, caption))
 
 
-async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded | MissingRecord:
+async def _recorded(start: ExecutionInput, question: str, caption: str) -> Recorded | MissingRecord:
     times = RECORD if start.session is None else SESSION_RECORD
-    said = start.session.messages[-1].text if start.session and start.session.messages else start.question
+    text = start.session.messages[-1].text if start.session and start.session.messages else start.question
     try:
         recorded: Recorded = await workflow.execute_activity(
             RECORD_ACTIVITY,
-            RecordRequest(agent=start.definition.name, task=clamped(said or asked, TASK_CHARS_MAX)),
+            RecordRequest(agent=start.definition.name, task=clamped(text or question, TASK_CHARS_MAX)),
             result_type=Recorded,
             activity_id="record",
             start_to_close_timeout=times.attempt,

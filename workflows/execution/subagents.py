@@ -1,4 +1,4 @@
-"""Subagents as child workflows: how they start, and what their ends become. Decides nothing else."""
+"""Runs subagents as child workflows, and turns their ends into events. Decides nothing else."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def call_subagent(
 async def _child(
     command: SpawnSubagent, start: ExecutionInput, execution_id: str
 ) -> ChildWorkflowHandle[Any, ExecutionResult]:
-    """Start the subagent's run; the server keeps it from outliving ours."""
+    """Start the subagent's run; the server ends it with ours."""
     about = run_metadata.of_subagent(start.definition, command.task, command.budget, begun_by())
     handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
         named_type(AGENT_EXECUTION, start.definition.name),
@@ -83,7 +83,7 @@ async def _child(
 
 
 def failure_of(error: ChildWorkflowError | WorkflowAlreadyStartedError) -> ExecutionFailure | None:
-    """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
+    """Return the details of a failed execution, none where it ended in another way (terminated, timed out)."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
         return ExecutionFailure.model_validate(cause.details[0])
@@ -93,12 +93,9 @@ def failure_of(error: ChildWorkflowError | WorkflowAlreadyStartedError) -> Execu
 def _silent_end(
     error: ChildWorkflowError | WorkflowAlreadyStartedError, command: SpawnSubagent, execution_id: str
 ) -> ExecutionFailure:
-    """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
+    """Return the end of a subagent that was terminated, or that could not begin as the one before a reset still runs.
 
-    Or one that could not begin: that of the run before a reset is not over yet.
-
-    It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
-    began.
+    It counts as its whole budget, so that the tree's budget holds; as nothing when it was cancelled before it began.
     """
     cause = error.cause
     text = error_record(cause or error, command.agent).message
@@ -111,8 +108,8 @@ def _silent_end(
     )
 
 
-def unheard(command: SpawnSubagent, at: datetime) -> SubagentReturned:
-    """Return the end of a subagent that was cancelled and did not report in time: it counts as all it was allowed."""
+def unreported(command: SpawnSubagent, at: datetime) -> SubagentReturned:
+    """Return the end of a subagent that was cancelled and did not report in time: it counts as its whole budget."""
     return SubagentReturned(
         call_id=command.call_id,
         status=ExecutionStatus.STOPPED,
@@ -125,5 +122,5 @@ def unheard(command: SpawnSubagent, at: datetime) -> SubagentReturned:
 
 
 def _all_of(command: SpawnSubagent) -> TreeUse:
-    """Return all that a subagent was allowed; which models it asked is not known."""
+    """Return a subagent's whole budget as its use; its models are not known."""
     return TreeUse.all_of(command.budget, f"{SUBAGENTS_MODEL}{command.agent!r}")

@@ -1,7 +1,7 @@
-"""The workflow `AgentSession`: an agent over time. `core.session.session_state` decides what its messages come to.
+"""The workflow `AgentSession`: a long-lived agent. `core.session.session_state` has its rules.
 
-Each execution is a child workflow with a history of its own. The session keeps no conversation, only the name of the
-snapshot that holds it: however long it lives, a message costs it the same, and a new run takes over a few kilobytes.
+Each execution is a child workflow with a history of its own. The session holds no conversation, only the name of its
+snapshot: however long it lives, each message costs the same, and continue-as-new carries over a few kilobytes.
 """
 
 from __future__ import annotations
@@ -53,51 +53,51 @@ from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import SessionEventLog
 from workflows.execution.activity_calls import call_error
-from workflows.search_attributes import STATUS, STEPS, show
+from workflows.search_attributes import STATUS, STEPS, upsert
 from workflows.session.child_execution import ChildExecution
 from workflows.session.current_details import session_details
 from workflows.session.store_calls import branched, find_session, keep_session
 from workflows.shielding import in_any_case
 
 UPDATES_PER_RUN: Final = 500
-"""After so many requests a session that rests goes on in a new run: Temporal takes 2,000 updates in one run."""
+"""After so many updates an idle session continues as new: Temporal takes 2,000 updates in one run."""
 
 UPDATES_MAX: Final = 1_000
-"""So many in a run that cannot end yet, and only messages, stops and the close are taken still."""
+"""After so many in a run that cannot end yet, only messages, stops and the close are accepted."""
 
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
 class AgentSession:
-    """One agent's session; its workflow id holds the agent's id. Its result is what it last looked like."""
+    """One agent's session; its workflow id holds the agent's id. Its result is its last view."""
 
     @workflow.init
-    def __init__(self, given: SessionInput) -> None:
-        check_start(given)
-        # Updates are delivered before run() begins: everything a handler touches is made here.
-        self._known: SessionState | None = given.carried
-        self._observing = SessionEventLog(given.carried)
+    def __init__(self, start: SessionInput) -> None:
+        check_start(start)
+        # Updates are delivered before run() begins: everything that a handler touches is created here.
+        self._session_state: SessionState | None = start.carried
+        self._event_log = SessionEventLog(start.carried)
         self._failure: ApplicationError | None = None
         self._child: ChildExecution | None = None
         self._turn: asyncio.Task[None] | None = None
         self._rewinding = False
-        self._searchable = given.settings.searchable
-        self._shown: str | None = given.carried.status if given.carried else None
-        """The status that the session can be listed by now."""
-        self._executions_before = given.carried.executions if given.carried else 0
-        self._heard = 0
-        """How many updates this run has taken."""
+        self._searchable = start.settings.searchable
+        self._listed_status: str | None = start.carried.status if start.carried else None
+        """The status in the session's search attributes."""
+        self._executions_before = start.carried.executions if start.carried else 0
+        self._update_count = 0
+        """How many updates this Temporal run has accepted."""
 
     @workflow.run
-    async def run(self, given: SessionInput) -> SessionView:
+    async def run(self, start: SessionInput) -> SessionView:
         """Live until the session is closed, or has been idle for its time."""
-        if self._known is None:
-            await self._prepare(given)
+        if self._session_state is None:
+            await self._prepare(start)
         while True:
             if self._turn_fault is not None:
-                raise self._turn_fault  # a fault of our own ends the session with its cause
+                raise self._turn_fault  # an unexpected error ends the session with its cause
             self._heed_cancel()
             if self._is_to_go_on_elsewhere():
-                carried = self._observing.handed_on(self._state)
+                carried = self._event_log.handed_on(self._state)
                 workflow.continue_as_new(SessionInput(settings=carried.settings, carried=carried))
             self._begin_next()
             self._show()
@@ -109,54 +109,54 @@ class AgentSession:
 
     # --- what people ask for
 
-    @workflow.update(name=OPEN_UPDATE, description="Have the session be there; answers with what it is.")
+    @workflow.update(name=OPEN_UPDATE, description="Open the session; answers with its view.")
     async def open(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
-        """Return what the session is, once it is there."""
+        """Return the session's view, once it exists."""
         return (await self._ready()).view()
 
     @workflow.update(name=SEND_UPDATE, description="Say something to the agent; acknowledged means that it is kept.")
     async def send(self, message: SessionMessage) -> Receipt:
-        """Take a message; the same one again is the same message."""
+        """Accept a message; a repeated one changes nothing."""
         state = await self._ready()
         _refuse(session_state.problem_with_message(state, message))
         self._take(session_state.sent(state, message, workflow.now()))
         receipt = session_state.receipt(self._state, message.message_id)
-        assert receipt is not None  # noqa: S101  # it was taken just now
+        assert receipt is not None  # noqa: S101  # it was accepted just now
         return receipt
 
     @send.validator
     def _refuse_message(self, message: SessionMessage) -> None:
-        if self._known is not None:
-            _refuse(session_state.problem_with_message(self._known, message))
+        if self._session_state is not None:
+            _refuse(session_state.problem_with_message(self._session_state, message))
 
-    @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; what waits goes on after it.")
+    @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; waiting messages follow it.")
     async def stop(self, stop: StopRequest | None = None) -> SessionView:
-        """Stop what runs, if anything does."""
+        """Stop the execution under way, if any."""
         return self._take(session_state.stopped(await self._ready(), stop or StopRequest(), workflow.now()))
 
     @workflow.update(name=CHANGE_UPDATE, description="Change the agent; what runs changes at its next step.")
     async def change(self, change: SessionChange) -> SessionView:
-        """Make the agent what is asked for."""
+        """Change the agent."""
         return self._take(session_state.changed(await self._ready(), change, workflow.now()))
 
     @workflow.update(name=CLEAR_UPDATE, description="Forget the conversation; records stay.")
     async def clear(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
-        """Forget what was said, at the end of what runs."""
+        """Clear the conversation, at the end of an execution under way."""
         return self._take((session_state.cleared(await self._ready(), workflow.now()), ()))
 
-    @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; what runs goes on to its end.")
+    @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; one under way runs to its end.")
     async def suspend(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Let messages wait."""
         return self._take((session_state.suspended(await self._ready(), workflow.now()), ()))
 
-    @workflow.update(name=RESUME_UPDATE, description="Go on with the messages that wait.")
+    @workflow.update(name=RESUME_UPDATE, description="Continue with the waiting messages.")
     async def resume(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
-        """Let messages have their turns again."""
+        """Give messages their turns again."""
         return self._take((session_state.resumed(await self._ready(), workflow.now()), ()))
 
-    @workflow.update(name=CLOSE_UPDATE, description="Take nothing any more; what was taken gets its turn, or is kept.")
+    @workflow.update(name=CLOSE_UPDATE, description="Accept nothing more; what waits gets its turn, or is kept.")
     async def close(self, stop: StopRequest | None = None) -> SessionView:
-        """Come to an end: after what waits, or at once with a stop."""
+        """Close the session: after waiting messages, or at once with a stop."""
         return self._take(session_state.closed(await self._ready(), stop, workflow.now()))
 
     @workflow.update(name=REWIND_UPDATE, description="Go back to the end of an execution, or to a step of it.")
@@ -165,27 +165,27 @@ class AgentSession:
         await self._ready()
         while self._rewinding:
             await workflow.wait_condition(lambda: not self._rewinding)
-        # from here to the flag nothing may be awaited: a turn could begin, and its end would undo this
+        # no await from here to the flag: a turn could begin, and its end would undo this
         _refuse(session_state.problem_with_rewinding(self._state))
         self._rewinding = True  # nothing begins meanwhile
         try:
-            found = await branched(branch, self._state.agent_id)
+            origin = await branched(branch, self._state.agent_id)
         except ActivityError as error:
-            told = call_error(error, "records")
-            kind = told.type if told.type == RecordNotFound.__name__ else SESSION_REFUSED
-            raise ApplicationError(told.message, type=kind) from None
+            record = call_error(error, "records")
+            kind = record.type if record.type == RecordNotFound.__name__ else SESSION_REFUSED
+            raise ApplicationError(record.message, type=kind) from None
         finally:
             self._rewinding = False
-        return self._take((session_state.branched(self._state, branch, found, workflow.now()), ()))
+        return self._take((session_state.branched(self._state, branch, origin, workflow.now()), ()))
 
     @open.validator  # noqa: A003  # the handler above is meant
     @clear.validator
     @suspend.validator
     @resume.validator
     def _refuse_more(self, nothing: None = None) -> None:  # noqa: ARG002  # as the updates have it
-        """Leave room for messages, the stop and the close: the server takes so many updates in a run and no more."""
-        if self._heard >= UPDATES_MAX:
-            text = f"{self._heard} requests came since the session last came to rest; stop what runs, or wait for it"
+        """Reserve room for messages, the stop and the close: the server bounds the updates of a run."""
+        if (count := self._update_count) >= UPDATES_MAX:
+            text = f"{count} requests came since the session last came to rest; stop what runs, or wait for it"
             _refuse((SESSION_REFUSED, text))
 
     @change.validator
@@ -198,57 +198,57 @@ class AgentSession:
 
     @workflow.query(name=SESSION_QUERY, description="What the session is and does.")
     def session(self) -> SessionView | None:
-        """Return what others may see of it; none before it is there."""
-        return self._known.view(whole=True) if self._known else None
+        """Return the session's public view; none before it exists."""
+        return self._session_state.view(whole=True) if self._session_state else None
 
     @workflow.query(name=RECEIPT_QUERY, description="What has become of a message, by its id.")
     def receipt(self, message_id: str) -> Receipt | None:
-        """Return what is known of a message."""
-        return session_state.receipt(self._known, message_id) if self._known else None
+        """Return the receipt of a message."""
+        return session_state.receipt(self._session_state, message_id) if self._session_state else None
 
     @workflow.query(name=EVENTS_QUERY, description="What has happened to the session, from a place on.")
     def events(self, request: EventsRequest | None = None) -> SessionEventsPage:
         """Return the session's events, as many as one answer holds."""
-        return self._observing.page(request or EventsRequest())
+        return self._event_log.page(request or EventsRequest())
 
     # --- how it lives
 
     @property
     def _state(self) -> SessionState:
-        if self._known is None:
+        if self._session_state is None:
             raise RuntimeError("the session is not there yet")
-        return self._known
+        return self._session_state
 
     async def _ready(self) -> SessionState:
-        self._heard += 1
-        await workflow.wait_condition(lambda: self._known is not None or self._failure is not None)
+        self._update_count += 1
+        await workflow.wait_condition(lambda: self._session_state is not None or self._failure is not None)
         if self._failure is not None:
             raise self._failure
         return self._state
 
-    async def _prepare(self, given: SessionInput) -> None:
-        """Find the agent as it was kept, or make a new one; where that fails, so does the session, and all who wait."""
+    async def _prepare(self, start: SessionInput) -> None:
+        """Load the stored agent, or create a new one; if that fails, so do the session and all waiting updates."""
         workflow_id = workflow.info().workflow_id
         agent_id = own_id(workflow_id)
         if workflow_id != session_workflow_id(agent_id):  # one agent would have two sessions
             await self._fail(f"the session of agent {agent_id} is the workflow {session_workflow_id(agent_id)}")
         try:
-            found = await find_session(agent_id)
-            if found.kept is None:
-                state = session_state.new_session(given, agent_id, workflow.now())
+            stored = await find_session(agent_id)
+            if stored.kept is None:
+                state = session_state.new_session(start, agent_id, workflow.now())
             else:
-                state = SessionState.model_validate_json(found.kept)
-                self._observing.go_on(state)
-            if found.latest is not None:
-                state = session_state.continued(state, found.latest, workflow.now())
-            elif given.forked_from is not None and found.kept is None:
+                state = SessionState.model_validate_json(stored.kept)
+                self._event_log.go_on(state)
+            if stored.latest is not None:
+                state = session_state.continued(state, stored.latest, workflow.now())
+            elif start.forked_from is not None and stored.kept is None:
                 state = session_state.branched(
-                    state, given.forked_from, await branched(given.forked_from, agent_id), workflow.now()
+                    state, start.forked_from, await branched(start.forked_from, agent_id), workflow.now()
                 )
             self._searchable = state.settings.searchable
-            if found.kept is None:
-                self._observing.take(None, state)
-            self._known = state
+            if stored.kept is None:
+                self._event_log.take(None, state)
+            self._session_state = state
         except ActivityError as error:
             await self._fail(call_error(error, "records").message)
         except HoldfastError as error:
@@ -260,13 +260,13 @@ class AgentSession:
         raise self._failure
 
     def _take(self, transition: SessionTransition) -> SessionView:
-        """Take over what a rule has made of the session, and tell the execution under way what it is to know."""
+        """Apply a transition, and carry out its commands."""
         state, commands = transition
         self._become(state)
         for command in commands:
             match command:
                 case NotifyExecution() if self._child is not None:
-                    self._child.tell(command.told)
+                    self._child.send(command.payload)
                 case StartExecution():
                     self._child = ChildExecution()
                     self._turn = asyncio.create_task(self._run(self._child, command))
@@ -275,8 +275,8 @@ class AgentSession:
         return self._state.view()
 
     def _become(self, state: SessionState) -> None:
-        self._observing.take(self._known, state)
-        self._known = state
+        self._event_log.take(self._session_state, state)
+        self._session_state = state
 
     @property
     def _may_begin(self) -> bool:
@@ -294,7 +294,7 @@ class AgentSession:
         self._become(session_state.ended(self._state, end))
 
     async def _as_recorded(self, end: TurnEnd) -> TurnEnd:
-        """Return the end as the execution's record has it: one can be terminated just after it was kept."""
+        """Return the end from the execution's record, if any: it may be terminated just after that."""
         try:
             latest = (await find_session(self._state.agent_id)).latest
         except ActivityError:
@@ -313,7 +313,7 @@ class AgentSession:
         return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere() or self._turn_fault is not None
 
     async def _something_happens(self) -> bool:
-        """Wait until there is something to do; return False when the session is to leave the server."""
+        """Wait until there is something to do; return False when the session should leave the server."""
         if self._state.is_over:
             return False
         before, idle = self._state, self._state.settings.idle_seconds
@@ -328,12 +328,12 @@ class AgentSession:
         except asyncio.CancelledError:
             reason = workflow.cancellation_reason()
             if reason is None:
-                raise  # the worker puts this run aside
+                raise  # the worker evicts this run
             return True
         return not self._state.is_over
 
     def _heed_cancel(self) -> None:
-        """Close the session when it was cancelled, wherever that has reached it: what waits is kept."""
+        """Close the session if it was cancelled; waiting messages are kept."""
         reason = workflow.cancellation_reason()
         if reason is not None and not self._state.at_once:
             stop = StopRequest(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
@@ -343,10 +343,10 @@ class AgentSession:
         return self._state.turn is None and not session_state.may_begin(self._state) and not self._rewinding
 
     async def _left(self) -> bool:
-        """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
+        """Store the session, and return whether nothing came meanwhile, so that it can leave the server."""
         state = self._state
         await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
-        await in_any_case(keep_session(self._observing.handed_on(state)))
+        await in_any_case(keep_session(self._event_log.handed_on(state)))
         self._show()
         workflow.set_current_details(session_details(self._state))
         return self._state is state and workflow.all_handlers_finished()
@@ -355,19 +355,19 @@ class AgentSession:
         return is_long(self._state.settings.continue_events)
 
     def _is_to_go_on_elsewhere(self) -> bool:
-        """Return whether this run has done enough, and nothing is under way."""
+        """Return whether to continue as new: the run is long enough, and nothing is under way."""
         if self._state.turn is not None or self._rewinding or self._state.is_over:
             return False
-        enough = self._heard >= UPDATES_PER_RUN
+        enough = self._update_count >= UPDATES_PER_RUN
         if not enough and self._state.executions > self._executions_before:
             enough = self._is_long()
         return enough and workflow.all_handlers_finished()
 
     def _show(self) -> None:
-        """Have the session listed by what it does, whenever that has changed."""
-        if self._searchable and self._state.status != self._shown:
-            self._shown = self._state.status
-            show(STATUS.value_set(self._shown), STEPS.value_set(self._state.executions))
+        """Update the search attributes when the status has changed."""
+        if self._searchable and self._state.status != self._listed_status:
+            self._listed_status = self._state.status
+            upsert(STATUS.value_set(self._listed_status), STEPS.value_set(self._state.executions))
 
 
 def _refuse(problem: tuple[str, str] | None) -> None:

@@ -1,4 +1,4 @@
-"""An execution of a session as a child workflow: its start, what it is told meanwhile, and its end."""
+"""`ChildExecution`: an execution of a session as a child workflow: its start, its signals and its end."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, D
 
 
 class ChildExecution:
-    """An execution under way. What it is told reaches it in order, a stop first, or not at all when it has ended."""
+    """An execution under way. Signals reach it in order, a stop first, or not at all when it has ended."""
 
     def __init__(self) -> None:
-        self._told: deque[Message | StopRequest | DefinitionChange] = deque()
+        self._outbox: deque[Message | StopRequest | DefinitionChange] = deque()
 
-    def tell(self, told: Message | StopRequest | DefinitionChange) -> None:
-        """Send it something, as soon as it has started; a stop before all that has not been sent yet."""
-        if isinstance(told, StopRequest):
-            self._told.appendleft(told)
+    def send(self, message: Message | StopRequest | DefinitionChange) -> None:
+        """Send a signal once it has started; a stop goes before all that have not been sent yet."""
+        if isinstance(message, StopRequest):
+            self._outbox.appendleft(message)
         else:
-            self._told.append(told)
+            self._outbox.append(message)
 
     async def run(self, command: StartExecution, session: SessionState) -> TurnEnd:
-        """Start it and return how it has ended; one that cannot start has failed."""
-        telling: asyncio.Task[None] | None = None
+        """Start it and return its end; one that cannot start has failed."""
+        sender: asyncio.Task[None] | None = None
         try:
             handle = await self._started(command, session)
-            telling = asyncio.create_task(self._tell(handle))
+            sender = asyncio.create_task(self._send_all(handle))
             result: ExecutionResult = await handle
         except ChildWorkflowError as error:
             return _failed(command, error)
         except WorkflowAlreadyStartedError:
             return _lost(command)
         finally:
-            if telling is not None:
-                telling.cancel()
+            if sender is not None:
+                sender.cancel()
         return _end(command, result.status, result.stop_reason, result)
 
     async def _started(
         self, command: StartExecution, session: SessionState
     ) -> workflow.ChildWorkflowHandle[Any, ExecutionResult]:
         settings, start = session.settings, command.start
-        given = ExecutionInput(
+        start_input = ExecutionInput(
             agent_id=session.agent_id,
             definition=command.definition,
             question="",
@@ -78,11 +78,11 @@ class ChildExecution:
             continue_events=settings.continue_events,
             session=start,
         )
-        number, said = start.executions + 1, start.messages[-1].text
-        about = run_metadata.of_execution(command.definition, number, said, begun_by())
+        number, question = start.executions + 1, start.messages[-1].text
+        about = run_metadata.of_execution(command.definition, number, question, begun_by())
         return await workflow.start_child_workflow(
             named_type(AGENT_EXECUTION, command.definition.name),
-            args=[given, SnapshotReference(snapshot=start.snapshot)] if start.snapshot else [given],
+            args=[start_input, SnapshotReference(snapshot=start.snapshot)] if start.snapshot else [start_input],
             result_type=ExecutionResult,
             id=command.execution_id,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
@@ -93,14 +93,14 @@ class ChildExecution:
             memo=about.memo,
         )
 
-    async def _tell(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:
+    async def _send_all(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:
         while True:
-            await workflow.wait_condition(lambda: bool(self._told))
-            told = self._told.popleft()
+            await workflow.wait_condition(lambda: bool(self._outbox))
+            message = self._outbox.popleft()
             try:
-                await handle.signal(SIGNALS[type(told)], told)
-            except FailureError:  # it has ended, and its result says what it has taken; or it takes no more signals
-                if isinstance(told, StopRequest) and told.mode == "now":
+                await handle.signal(SIGNALS[type(message)], message)
+            except FailureError:  # it has ended, and its result lists delivered messages; or it accepts no more signals
+                if isinstance(message, StopRequest) and message.mode == "now":
                     with suppress(FailureError):
                         await workflow.get_external_workflow_handle(handle.id).cancel()
 
@@ -116,24 +116,24 @@ def _end(
     command: StartExecution,
     status: ExecutionStatus,
     reason: StopReason | None,
-    left: ExecutionResult | ExecutionFailure,
+    outcome: ExecutionResult | ExecutionFailure,
 ) -> TurnEnd:
     return TurnEnd(
         execution_id=command.execution_id,
         status=status,
         stop_reason=reason,
-        snapshot=left.snapshot,
-        messages_before=left.messages_before,
-        taken=left.taken,
-        usage=left.used.usage,
-        cost=left.used.cost,
-        unpriced=left.used.unpriced,
+        snapshot=outcome.snapshot,
+        messages_before=outcome.messages_before,
+        taken=outcome.taken,
+        usage=outcome.used.usage,
+        cost=outcome.used.cost,
+        unpriced=outcome.used.unpriced,
         at=workflow.now(),
     )
 
 
 def _lost(command: StartExecution) -> TurnEnd:
-    """Return the end of an execution that tells nothing of it: it was terminated, or never began."""
+    """Return the end of an execution without a result: it was terminated, or never began."""
     return TurnEnd(
         execution_id=command.execution_id,
         status=ExecutionStatus.FAILED,

@@ -1,4 +1,4 @@
-"""A session as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides."""
+"""Renders a session as Markdown for "Current details" in Temporal's Web UI. Reads, never decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHARS = bounds.DETAILS_WORDS_CHARS_MAX
 
 
 def session_details(state: SessionState) -> str:
-    """Return what the session is and does, of at most DETAILS_BYTES_MAX bytes."""
+    """Return the session's current details, at most DETAILS_BYTES_MAX bytes."""
     parts = (_status(state), _under_way(state), _queue(state), _unanswered(state), _executions(state), _settings(state))
     return bounded("\n\n".join(filter(None, parts)))
 
@@ -37,15 +37,15 @@ def _under_way(state: SessionState) -> str:
         return ""
     lines = [f"**Under way**: execution {state.executions:,}, `{turn.execution_id}`"]
     if turn.stop is not None:
-        lines.append(f"(told to stop: {'at once' if turn.stop == 'now' else 'after its step'})")
+        lines.append(f"(stop requested: {'at once' if turn.stop == 'now' else 'after its step'})")
     if state.clearing:
         lines.append("(the conversation is forgotten at its end)")
-    said = listed("Said to it", (*turn.said, *turn.injected), lambda each: code(each.text, _CHARS))
-    return " ".join(lines) + f"\n\n{said}"
+    messages = listed("Said to it", (*turn.said, *turn.injected), lambda each: code(each.text, _CHARS))
+    return " ".join(lines) + f"\n\n{messages}"
 
 
 def _queue(state: SessionState) -> str:
-    """Return the messages that come next, and how many there are besides."""
+    """Return the next messages in the queue, and a count of the rest."""
     if not state.queue:
         return ""
     shown = state.queue[: bounds.DETAILS_LISTED_MAX]
@@ -57,8 +57,8 @@ def _queue(state: SessionState) -> str:
 
 
 def _unanswered(state: SessionState) -> str:
-    told = listed("Said to executions that left nothing", state.unanswered, lambda each: code(each.text, _CHARS))
-    return f"{told}\n\nThey are said again with the next message, or by `holdfast session resume`." if told else ""
+    text = listed("Said to executions that left nothing", state.unanswered, lambda each: code(each.text, _CHARS))
+    return f"{text}\n\nThey are said again with the next message, or by `holdfast session resume`." if text else ""
 
 
 def _executions(state: SessionState) -> str:

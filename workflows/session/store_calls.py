@@ -1,4 +1,4 @@
-"""What a session asks of the record store: what is kept of its agent, another place to go on from, and to be kept."""
+"""The record store's activities as a session calls them: find its agent, branch, and store its state."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from workflows.timeouts import BRANCH, FIND, KEEP
 
 
 async def find_session(agent_id: str) -> FoundSession:
-    """Return what is kept of the agent; a store that is away is waited for. Raises ActivityError."""
-    found: FoundSession = await workflow.execute_activity(
+    """Return the stored state of the agent; waits while the store is unreachable. Raises ActivityError."""
+    session: FoundSession = await workflow.execute_activity(
         FIND_SESSION_ACTIVITY,
         FindSession(agent_id=agent_id),
         result_type=FoundSession,
@@ -34,12 +34,12 @@ async def find_session(agent_id: str) -> FoundSession:
         retry_policy=FIND.retry,
         summary=summaries.of_finding(agent_id),
     )
-    return found
+    return session
 
 
 async def branched(branch: Branch, agent_id: str) -> Branched:
     """Return the snapshot of that place; raises ActivityError when there is none."""
-    found: Branched = await workflow.execute_activity(
+    origin: Branched = await workflow.execute_activity(
         BRANCH_ACTIVITY,
         BranchRequest(branch=branch, agent_id=agent_id),
         result_type=Branched,
@@ -49,11 +49,11 @@ async def branched(branch: Branch, agent_id: str) -> Branched:
         retry_policy=BRANCH.retry,
         summary=summaries.of_branch(branch),
     )
-    return found
+    return origin
 
 
 async def keep_session(state: SessionState) -> None:
-    """Have the session kept, so that the next message finds it again. Raises ActivityError."""
+    """Store the session, so that the next message finds it again. Raises ActivityError."""
     await workflow.execute_activity(
         KEEP_SESSION_ACTIVITY,
         SaveSession(agent_id=state.agent_id, state=canonical(state).decode()),

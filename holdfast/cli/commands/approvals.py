@@ -13,11 +13,11 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.cli.argument_parsing import typed_arguments
-from holdfast.cli.command_context import asked, meant
+from holdfast.cli.command_context import ask_server, resolve_id
 from holdfast.cli.options import AsJson, UnderWayId, with_server
 from holdfast.cli.screens import output, pending_calls
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.call_digest import SHORT_CHARS, short_digest
 from holdfast.core.base.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.base.frozen import replace
@@ -34,7 +34,7 @@ By: TypeAlias = Annotated[str | None, typer.Option(help="Who decides; your login
 Digest: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help=f"The digest of the call that is meant, or its first {SHORT_CHARS} digits: another one is not decided.",
+        help=f"The call's digest, or its first {SHORT_CHARS} digits; a call with another digest is left undecided.",
         metavar="HEX",
     ),
 ]
@@ -43,17 +43,17 @@ Digest: TypeAlias = Annotated[
 @with_server()
 def waiting(
     *,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(help="At most this many.")] = 20,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """List the tool calls that wait for a person, over all runs: those that wait longest first."""
-    found = asked(settings, lambda holdfast: holdfast.waiting(limit))
+    """List the tool calls that wait for a person, in all runs, the longest wait first."""
+    calls = ask_server(settings, lambda holdfast: holdfast.waiting(limit))
     if as_json:
-        output.as_json({"calls": [output.json_line(each) for each in found], "unread": list(found.unread)})
+        output.as_json({"calls": [output.json_line(each) for each in calls], "unread": list(calls.unread)})
         return
-    pending_calls.table(found)
-    pending_calls.unread(found)
+    pending_calls.table(calls)
+    pending_calls.unread(calls)
 
 
 @with_server()
@@ -62,15 +62,14 @@ def approve(
     call_id: CallId = None,
     *,
     digest: Digest = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without having been shown the call.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without showing the call first.")] = False,
     by: By = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Approve a waiting tool call; without `--digest` it is shown in full and you are asked to confirm."""
     verdict = _verdict("approve", by)
-    seen = yes or digest is not None
-    look = None if seen else partial(_looked_at, ask=not as_json and _is_terminal())
+    look = None if yes or digest is not None else partial(_review, ask=not as_json and _is_terminal())
     _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json, look=look)
 
 
@@ -79,15 +78,13 @@ def edit(
     execution_id: UnderWayId,
     call_id: CallId = None,
     *,
-    arguments: Annotated[
-        str, typer.Option(help="All arguments that the call is to run with, a JSON object.", metavar="JSON")
-    ],
+    arguments: Annotated[str, typer.Option(help="All arguments of the call, as a JSON object.", metavar="JSON")],
     digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Let a tool call run that waits for a person, with other arguments."""
+    """Run a waiting tool call with other arguments."""
     verdict = _verdict("edit", by, arguments=arguments)
     _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
 
@@ -103,17 +100,17 @@ def deny(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Keep a tool call from running that waits for a person; the model is told."""
+    """Deny a waiting tool call; the model is told."""
     verdict = _verdict("deny", by, reason=reason)
     _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
 
 
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
     try:
-        given = None if arguments is None else typed_arguments(arguments)
-        return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
+        edited = None if arguments is None else typed_arguments(arguments)
+        return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=edited)
     except ValidationError as error:
-        raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
+        raise InvalidInput(f"the decision cannot be used: {problems_text(error)}") from None
     except ValueError as error:
         raise InvalidInput(f"--arguments: {error}") from None
 
@@ -127,7 +124,7 @@ def login() -> str:
 
 def _decide(
     settings: Settings,
-    given: str,
+    reference: str,
     call_id: str | None,
     verdict: Verdict,
     digest: str | None,
@@ -139,27 +136,27 @@ def _decide(
 
     async def choose(holdfast: Holdfast) -> tuple[str, OpenCall]:
         client = holdfast
-        execution_id, lives = await meant(client, given)
-        if lives:
+        execution_id, is_session = await resolve_id(client, reference)
+        if is_session:
             execution_id = await _under_way(holdfast.agent(execution_id))
         return execution_id, await _chosen(client, execution_id, call_id, digest)
 
-    execution_id, chosen = asked(settings, choose)
+    execution_id, chosen = ask_server(settings, choose)
     if look is not None:
         look(execution_id, chosen)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
     bound = replace(verdict, digest=chosen.call.digest)
-    taken = asked(settings, lambda holdfast: holdfast.decide(execution_id, chosen.call.id, bound))
+    accepted = ask_server(settings, lambda holdfast: holdfast.decide(execution_id, chosen.call.id, bound))
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
-        output.as_json({**about, "decision": verdict.decision, "taken": taken})
+        output.as_json({**about, "decision": verdict.decision, "taken": accepted})
     else:
         ran = chosen.call if verdict.arguments is None else replace(chosen.call, arguments=verdict.arguments)
-        done = f"{verdict.decision}: {ran.name}({ran.arguments_text}) {ran.id} of run {execution_id}"
-        output.say(done if taken else f"run {execution_id} had ended already")
+        summary = f"{verdict.decision}: {ran.name}({ran.arguments_text}) {ran.id} of run {execution_id}"
+        output.say(summary if accepted else f"run {execution_id} had already ended")
 
 
-def _looked_at(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
+def _review(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
     """Show a call whole before it is approved, and ask; InvalidInput where nobody is there to be asked."""
     call = chosen.call
     about = pending_calls.whole(execution_id, call)
@@ -176,8 +173,8 @@ def _looked_at(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
             raise typer.Exit(1)
         return
     output.hint(about)
-    said = f"look at the call {call.id} ({call.name}) above and name it with --digest {short_digest(call.digest)}"
-    raise InvalidInput(f"{said}; --yes approves what waits without a look; nothing was decided")
+    remedy = f"check the call {call.id} ({call.name}) above and pass --digest {short_digest(call.digest)}"
+    raise InvalidInput(f"nothing was decided; {remedy}, or approve it unseen with --yes")
 
 
 def _is_terminal() -> bool:
@@ -197,42 +194,42 @@ async def _chosen(client: Holdfast, execution_id: str, call_id: str | None, dige
     state = await client.state(execution_id)
     if state.status.is_terminal:
         raise DecisionRefused(f"nothing waits; run {execution_id} has ended ({state.status})")
-    meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
-    if not meant:
+    matches = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
+    if not matches:
         what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
         below = (
-            await _listed_below(client, execution_id) if state.execution and state.execution.subagents_started else ""
+            await _listing_below(client, execution_id) if state.execution and state.execution.subagents_started else ""
         )
-        raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}{below}")
-    if len(meant) > 1:
-        raise InvalidInput(f"name the call; {_listed(execution_id, state.waiting_calls)}")
-    _check_digest(digest, meant[0])
-    return meant[0]
+        raise DecisionRefused(f"{what}; {_listing(execution_id, state.waiting_calls)}{below}")
+    if len(matches) > 1:
+        raise InvalidInput(f"name the call; {_listing(execution_id, state.waiting_calls)}")
+    _check_digest(digest, matches[0])
+    return matches[0]
 
 
 def _check_digest(digest: str | None, chosen: OpenCall) -> None:
     if digest is None:
         return
-    given, real = digest.lower(), chosen.call.digest
-    if len(given) < SHORT_CHARS or not set(given) <= set("0123456789abcdef"):
+    prefix, actual = digest.lower(), chosen.call.digest
+    if len(prefix) < SHORT_CHARS or not set(prefix) <= set("0123456789abcdef"):
         raise InvalidInput(f"--digest is {digest[:80]!r}; give at least {SHORT_CHARS} hexadecimal digits")
-    if not real.startswith(given):
-        told_so = (
-            f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(real)}, not {digest[:80]!r}"
+    if not actual.startswith(prefix):
+        mismatch = (
+            f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(actual)}, not {digest[:80]!r}"
         )
-        raise DecisionRefused(f"{told_so}: it is not the one that you looked at; nothing was decided")
+        raise DecisionRefused(f"{mismatch}: it is not the call that you looked at; nothing was decided")
 
 
-def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
+def _listing(execution_id: str, calls: Sequence[OpenCall]) -> str:
     names = ", ".join(f"{each.call.id} ({each.call.name})" for each in calls) or "none"
     return f"waiting in run {execution_id}: {names}"
 
 
-async def _listed_below(client: Holdfast, execution_id: str) -> str:
+async def _listing_below(client: Holdfast, execution_id: str) -> str:
     """Return which calls of its subagents wait: each is decided by the subagent's own id."""
     from holdfast.client.waiting_calls import waiting_below
 
     with suppress(ServerUnavailable, ExecutionNotFound):
-        found = await waiting_below(client.temporal, execution_id)
-        return "".join(f"; in its subagent {each.execution_id}: {each.call_id} ({each.tool})" for each in found)
+        calls = await waiting_below(client.temporal, execution_id)
+        return "".join(f"; in its subagent {each.execution_id}: {each.call_id} ({each.tool})" for each in calls)
     return ""

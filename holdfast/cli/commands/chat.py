@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.command_context import agent_id_of, joined
+from holdfast.cli.command_context import agent_id_of, connected
 from holdfast.cli.commands.approvals import login
-from holdfast.cli.commands.sessions import answered
+from holdfast.cli.commands.sessions import print_answer
 from holdfast.cli.options import AsJson, Policy, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.shell_completion import agent_ids, agent_names
@@ -37,23 +37,23 @@ def chat(
     agent: Annotated[
         str | None,
         typer.Argument(
-            help="A name in the agents folder, or a definition file: what a new agent is.", autocompletion=agent_names
+            help="Creates a new agent: a name in the agents folder, or a definition file.", autocompletion=agent_names
         ),
     ] = None,
     *,
     agent_id: Annotated[
         str | None,
         typer.Option(
-            "--id", help="The agent to talk with; a new one without it.", metavar="ID", autocompletion=agent_ids
+            "--id", help="The session to continue; a new one without it.", metavar="ID", autocompletion=agent_ids
         ),
     ] = None,
     while_running: Policy = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Talk with an agent. Ctrl-C stops what it does, Ctrl-D leaves; the agent lives on."""
+    """Talk with an agent. Ctrl-C stops its run, Ctrl-D leaves; the session stays open."""
     if agent is None and agent_id is None:
-        raise InvalidInput("which agent? name a definition (a new agent), or an agent with --id")
+        raise InvalidInput("which agent? name a definition for a new one, or an existing session with --id")
     raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, while_running, as_json=as_json)))
 
 
@@ -61,34 +61,34 @@ async def _chat(
     settings: Settings, name: str | None, agent_id: str | None, while_running: WhileRunning | None, *, as_json: bool
 ) -> int:
     with busy("opening the session") as opening:
-        holdfast = await joined(settings)
+        holdfast = await connected(settings)
         id_ = None if agent_id is None else await agent_id_of(holdfast, agent_id)
         agent = holdfast.agent(id_, name)
         view = await when_served(holdfast, agent.open, opening, "the session")
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")
-    output.hint(f"agent {agent.agent_id} ({view.definition.name}); it lives on: {back}")
+    output.hint(f"agent {agent.agent_id} ({view.definition.name}); to return: {back}")
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await _lines(agent, while_running, as_json=as_json)
     from holdfast.cli.screens.chat_screen import Conversation
     from holdfast.cli.screens.terminal_input import LeaveRequest
 
     if view.executions:
-        await _remember(agent)
+        await _show_recent(agent)
     try:
         await Conversation(holdfast, agent, while_running, login()).hold()
     except LeaveRequest as leaving:
-        output.hint(f"the agent lives on: {back}")
+        output.hint(f"the session stays open: {back}")
         return INTERRUPTED if leaving.interrupted else 0
     return 0
 
 
-async def _remember(agent: AgentHandle) -> None:
+async def _show_recent(agent: AgentHandle) -> None:
     """Show the end of the conversation so far."""
     with suppress(HoldfastError):  # a conversation goes on without that
-        said = [each for each in await agent.messages() if each.text and each.role in ("user", "assistant")]
-        for each in said[-REMEMBERED:]:
+        messages = [each for each in await agent.messages() if each.text and each.role in ("user", "assistant")]
+        for each in messages[-REMEMBERED:]:
             output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.text)}")
 
 
@@ -98,7 +98,7 @@ async def _lines(agent: AgentHandle, while_running: WhileRunning | None, *, as_j
     while (line := await lines.next()) is not None:
         if line.strip():
             receipt = await agent.send(line, while_running=while_running)
-            if code := await answered(agent, receipt, as_json=as_json):
+            if code := await print_answer(agent, receipt, as_json=as_json):
                 return code
     return 0
 
@@ -107,18 +107,18 @@ class _Lines:
     """The lines of standard input, each read when it is wanted; a thread waits for them."""
 
     def __init__(self) -> None:
-        self._wanted = threading.Semaphore(0)
+        self._requests = threading.Semaphore(0)
         self._read: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._serve, daemon=True).start()
 
     async def next(self) -> str | None:
         """Return the next line; none at the end."""
-        self._wanted.release()
+        self._requests.release()
         return await self._read.get()
 
     def _serve(self) -> None:
-        while self._wanted.acquire():
+        while self._requests.acquire():
             line = sys.stdin.readline(QUESTION_BYTES_MAX + 1)
             with suppress(RuntimeError):  # nobody wants it any more: the loop has ended
                 self._loop.call_soon_threadsafe(self._read.put_nowait, line.rstrip("\n") if line else None)

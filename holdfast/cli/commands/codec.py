@@ -1,4 +1,4 @@
-"""`holdfast codec-key` and `holdfast codec-server`: the keys that encrypt, and what lets the Web UI decrypt."""
+"""`holdfast codec-key` and `holdfast codec-server`: create an encryption key, and decrypt data for the Web UI."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TOKEN_VARIABLE: Final = "HOLDFAST_CODEC_TOKEN"  # noqa: S105  # its name
 
 
 def codec_key(
-    file: Annotated[Path, typer.Argument(help="The key file to make; one that is there stays as it is.")],
+    file: Annotated[Path, typer.Argument(help="The key file to create; an existing file is not overwritten.")],
     *,
     key_id: Annotated[
-        str | None, typer.Option("--id", help="The key's name; else today's date and six digits.")
+        str | None, typer.Option("--id", help="The key's name; default: today's date and six digits.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key file with one new key, readable by its owner only."""
-    made = create_key_file(file, key_id)
+    """Create a key file with one new key, readable by its owner only."""
+    created_id = create_key_file(file, key_id)
     if as_json:
-        sys.stdout.write(json.dumps({"file": str(file), "id": made}) + "\n")
+        sys.stdout.write(json.dumps({"file": str(file), "id": created_id}) + "\n")
     else:
         remedy = f"Set {KEY_FILE}={file.absolute()} for every worker and client, and keep a copy: no key, no data."
-        sys.stdout.write(f"made {file} with the key {made}\n{remedy}\n")
+        sys.stdout.write(f"made {file} with the key {created_id}\n{remedy}\n")
 
 
 def codec_server(
@@ -47,15 +47,15 @@ def codec_server(
     ui_origin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where the Web UI is, http://HOST:PORT: only its pages may ask; may be repeated. Else the embedded "
-            "server's.",
+            help="The Web UI's address, http://HOST:PORT; only its pages are served; repeatable; default: the "
+            "embedded server's.",
             metavar="ORIGIN",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="A file with the token that callers must know; else HOLDFAST_CODEC_TOKEN, else a new one.",
+            help="A file with the token that callers must send; default: HOLDFAST_CODEC_TOKEN, else a new one.",
             metavar="FILE",
         ),
     ] = None,
@@ -63,7 +63,7 @@ def codec_server(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the Web UI show what is encrypted or kept outside Temporal, until Ctrl-C."""
+    """Decrypt data for the Web UI and fetch it from the storage, until Ctrl-C."""
     settings = settings_from(data_dir=data_dir, storage=storage)
     origins = ui_origin or _embedded_origins(settings)
     asyncio.run(_serve(settings, host, port, origins, codec_token(token_file), as_json=as_json))
@@ -77,19 +77,19 @@ async def _serve(
     try:
         from holdfast.server.codec_server import Access, CodecServer  # an extra of its own
     except ModuleNotFoundError as error:
-        told = f"the codec server needs {error.name}, which is not installed"
-        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption,temporal]'") from None
+        problem = f"the codec server needs {error.name}, which is not installed"
+        raise MissingPart(f"{problem}; run: pip install 'holdfast[encryption,temporal]'") from None
     access = Access.checked(token, origins)
     if settings.encryption_key_file is None:
-        _say(f"warning: {KEY_FILE} is not set: what is encrypted stays so, only what lies in the storage is shown")
+        _say(f"warning: {KEY_FILE} is not set: the Web UI shows stored data, but no encrypted data")
     if host not in LOOPBACK:
-        _say(f"warning: whoever reaches {host} and has the token reads everything; put TLS in front")
+        _say(f"warning: anyone who reaches {host} and has the token can read everything; put a TLS proxy in front")
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with CodecServer(converter_of(settings), access).serving(host, port) as taken:
-        shown = f"[{host}]" if ":" in host else host
-        _announce(f"http://{shown}:{taken}", access.token, sorted(access.origins), drawn=token is None, as_json=as_json)
+    async with CodecServer(converter_of(settings), access).serving(host, port) as bound:
+        name = f"[{host}]" if ":" in host else host
+        _announce(f"http://{name}:{bound}", access.token, sorted(access.origins), drawn=token is None, as_json=as_json)
         await stopping.wait()
 
 
@@ -102,7 +102,7 @@ def _announce(url: str, token: str, origins: list[str], *, drawn: bool, as_json:
         where = f"  codec server  {url}\n  for pages of  {', '.join(origins)}\n"
         sys.stdout.write(
             f"\n{where}  Web UI        Codec Server endpoint: {endpoint or f'{url}/TOKEN'}\n\n"
-            "  Whoever has the token reads everything. Ctrl-C ends it.\n\n"
+            "  Anyone with the token can read everything. Ctrl-C stops the server.\n\n"
         )
     sys.stdout.flush()
 
@@ -115,16 +115,16 @@ def codec_token(file: Path | None) -> str | None:
         with file.open(encoding="utf-8") as opened:
             return opened.read(CODEC_TOKEN_CHARS_MAX + 2).strip()
     except (OSError, UnicodeError) as error:
-        told = f"the token file {file} cannot be read ({getattr(error, 'strerror', None) or 'it is no text'})"
-        raise InvalidInput(f"{told}; write a token of 16 letters or more into it") from None
+        problem = f"the token file {file} cannot be read ({getattr(error, 'strerror', None) or 'it is no text'})"
+        raise InvalidInput(f"{problem}; write a token of 16 letters or more into it") from None
 
 
 def _embedded_origins(settings: Settings) -> list[str]:
     """Return where the embedded server's Web UI is, or will be by default, by both names of this machine."""
     from holdfast.connection.data_directory import running_server  # an extra of its own
 
-    found = running_server(settings.data_dir)
-    port = int(found.ui.rpartition(":")[2]) if found else UI_PORT
+    server = running_server(settings.data_dir)
+    port = int(server.ui.rpartition(":")[2]) if server else UI_PORT
     return [f"http://127.0.0.1:{port}", f"http://localhost:{port}"]
 
 

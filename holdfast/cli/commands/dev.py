@@ -74,12 +74,12 @@ def dev(
     ui_codec_endpoint: Annotated[
         str | None,
         typer.Option(
-            help="Where the Web UI asks for what is encrypted: a codec server's, without the token.", metavar="URL"
+            help="The codec server that decrypts for the Web UI, http://HOST:PORT without the token.", metavar="URL"
         ),
     ] = None,
     ui_codec_token_file: Annotated[
         Path | None,
-        typer.Option(help="A file with the codec server's token; else HOLDFAST_CODEC_TOKEN.", metavar="FILE"),
+        typer.Option(help="A file with the codec server's token; default: HOLDFAST_CODEC_TOKEN.", metavar="FILE"),
     ] = None,
     modules: Import = None,
     agents: AgentsDir = None,
@@ -99,7 +99,7 @@ def dev(
         with busy("starting the Temporal server"):
             server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
-            _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
+            _say(f"warning: the server of pid {server.address.pid} is already running; its Web UI stays as it is")
         command = embedded_worker_command(settings, modules or [], server.address.address, sinks or [], model)
         serving = _SupervisedWorker(server, settings, command, as_json=as_json)
         try:
@@ -107,7 +107,7 @@ def dev(
         except KeyboardInterrupt:
             if not serving.announced:
                 raise
-            _say("stopped the worker; now the server")
+            _say("stopped the worker" + ("" if server.attached else "; stopping the server"))
             code = 0
     raise typer.Exit(code)
 
@@ -116,8 +116,8 @@ def _with_token(url: str, token: str | None) -> str:
     """Return the codec server's URL with the token, which comes from elsewhere: every user sees the process list."""
     path = urlsplit(url).path.strip("/")
     if TOKEN.fullmatch(path.rpartition("/")[2]):
-        told = "--ui-codec-endpoint ends with a token, which the process list would show to every user of this machine"
-        raise InvalidInput(f"{told}; give http://HOST:PORT, and the token by --ui-codec-token-file or {TOKEN_VARIABLE}")
+        problem = "--ui-codec-endpoint ends with a token, which the process list shows to every user"
+        raise InvalidInput(f"{problem}; give http://HOST:PORT and --ui-codec-token-file or {TOKEN_VARIABLE}")
     return f"{url.rstrip('/')}/{token}" if token else url
 
 
@@ -131,13 +131,13 @@ def worker(
     data_dir: DataDir = None,
     agents: AgentsDir = None,
     tools_only: Annotated[
-        bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
+        bool, typer.Option("--tools-only", help="Serve only the tools that name the task queue, no agents.")
     ] = False,
     storage: Storage = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Where metrics can be read, a port of 127.0.0.1 or HOST:PORT; else HOLDFAST_METRICS, else nowhere.",
+            help="Where to serve metrics: a port of 127.0.0.1, or HOST:PORT; default: HOLDFAST_METRICS, else nowhere.",
             metavar="HOST:PORT",
         ),
     ] = None,
@@ -183,7 +183,7 @@ class _SupervisedWorker:
             self._pause(PAUSE_SECONDS * 2.0 ** (deaths - 1) if deaths else 0.0)
             self._starting, self._fault = True, None
             started_at = time.monotonic()
-            with WorkerProcess(self._command, self._heard, embedded_worker_environment()) as process:
+            with WorkerProcess(self._command, self._on_output, embedded_worker_environment()) as process:
                 with busy("starting the worker"):
                     ready = process.wait_until_ready(READY_SECONDS_MAX)
                 if not ready and not self.announced:
@@ -208,11 +208,11 @@ class _SupervisedWorker:
     def _pause(self, seconds: float) -> None:
         """Wait so long; raise when the server ends meanwhile."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
+        while (remaining := until - time.monotonic()) > 0:
             self._check_server()
-            time.sleep(min(WATCH_SECONDS, left))
+            time.sleep(min(WATCH_SECONDS, remaining))
 
-    def _heard(self, line: str) -> None:
+    def _on_output(self, line: str) -> None:
         """Pass on what the worker prints; keep what stops its start for ourselves to tell, as JSON where that is it."""
         if self._starting and line.startswith(FAULT):
             self._fault = line.removeprefix(FAULT)
@@ -222,11 +222,11 @@ class _SupervisedWorker:
     def _not_ready(self, process: WorkerProcess) -> int:
         code = process.ended_within(ENDING_SECONDS_MAX)  # its output ends a little before it does
         if code is None:
-            raise ServerUnavailable(f"the worker was not ready within {READY_SECONDS_MAX:g} s; see what it said")
+            raise ServerUnavailable(f"the worker was not ready within {READY_SECONDS_MAX:g} s; see its output")
         if self._fault is not None:
             raise FAULTS.get(code, HoldfastError)(self._fault)
         if code <= 0:
-            raise ServerUnavailable(f"the worker ended before it was ready (exit code {code}); see what it said")
+            raise ServerUnavailable(f"the worker ended before it was ready (exit code {code}); see its output")
         return code
 
     def _watch(self, process: WorkerProcess) -> None:
@@ -247,13 +247,14 @@ class _SupervisedWorker:
 def _announce(server: EmbeddedServer, *, as_json: bool) -> None:
     address = server.address
     if as_json:
-        told = {"address": address.address, "ui": address.ui, "data_dir": address.data_dir, "attached": server.attached}
-        sys.stdout.write(json.dumps(told) + "\n")
+        data = {"address": address.address, "ui": address.ui, "data_dir": address.data_dir, "attached": server.attached}
+        sys.stdout.write(json.dumps(data) + "\n")
     else:
-        using = f" (the server of pid {address.pid}, which goes on without us)" if server.attached else ""
+        using = f" (the server of pid {address.pid}, which keeps running)" if server.attached else ""
+        end = "Ctrl-C stops this worker" if server.attached else "Ctrl-C stops all"
         sys.stdout.write(
             f"\n  Web UI    {address.ui}\n  Temporal  {address.address}{using}\n  data      {address.data_dir}\n\n"
-            '  Another terminal: holdfast run AGENT "question"      Ctrl-C ends all\n\n'
+            f'  Another terminal: holdfast run AGENT "question"      {end}\n\n'
         )
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: whether everything that agents need is there, and what to do where it is not."""
+"""`holdfast doctor`: checks everything that agents need, and says what to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def doctor(*, as_json: AsJson = False, settings: Settings) -> None:
     from holdfast.server.doctor.checks import examine
     from holdfast.server.doctor.findings import sound
 
-    with busy("looking at everything, which takes at most ten seconds"):
+    with busy("checking everything, which takes at most ten seconds"):
         findings = asyncio.run(examine(settings))
     if as_json:
         output.as_json({"ok": sound(findings), "findings": [_line(each) for each in findings]})
@@ -41,7 +41,7 @@ def doctor(*, as_json: AsJson = False, settings: Settings) -> None:
 
 
 def _line(finding: Finding) -> dict[str, str]:
-    return {"check": finding.check, "level": finding.level, "found": finding.found, "remedy": finding.remedy}
+    return {"check": finding.check, "level": finding.level, "found": finding.result, "remedy": finding.remedy}
 
 
 def _lines(findings: list[Finding]) -> None:
@@ -49,7 +49,7 @@ def _lines(findings: list[Finding]) -> None:
     screen = output.console()
     for each in findings:
         remedy = f"; {each.remedy}" if each.remedy else ""
-        screen.print(escape(printable(f"{each.level:<8}{each.check}: {each.found}{remedy}")))
+        screen.print(escape(printable(f"{each.level:<8}{each.check}: {each.result}{remedy}")))
 
 
 def _table(findings: list[Finding]) -> None:
@@ -60,5 +60,5 @@ def _table(findings: list[Finding]) -> None:
     for each in findings:
         remedy = f"\n[cyan]{escape(printable(each.remedy))}[/cyan]" if each.remedy else ""
         mark = f"[{COLOURS[each.level]}]{each.level}[/{COLOURS[each.level]}]"
-        table.add_row(mark, each.check, escape(printable(each.found)) + remedy)
+        table.add_row(mark, each.check, escape(printable(each.result)) + remedy)
     output.tables().print(table)

@@ -1,4 +1,4 @@
-"""`holdfast records | record | rewind | fork | tree`: what agents have done, and going on from any place of it."""
+"""`holdfast records | record | rewind | fork | tree`: what agents have done, and continuing from any point of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from holdfast.cli.command_context import agent_id_of, asked, asked_agent, run_id_of
+from holdfast.cli.command_context import agent_id_of, ask_agent, ask_server, run_id_of
 from holdfast.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
 from holdfast.cli.screens import output, run_views, session_views
 from holdfast.cli.shell_completion import run_ids
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from holdfast.view.run_view import RunView
 
 Place: TypeAlias = Annotated[
-    int | None, typer.Option("--steps", help="After so many steps of that run; its end by default.", min=0)
+    int | None, typer.Option("--steps", help="After this many steps of the run; its end by default.", min=0)
 ]
 
 
 @with_server()
 def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
-    """List what an agent has done, run by run, the newest first."""
+    """List the records of an agent's runs, newest first."""
 
     async def ask(holdfast: Holdfast) -> list[ExecutionRecord]:
         return await holdfast.records(limit, await agent_id_of(holdfast, agent_id))
 
-    found = asked(settings, ask)
+    entries = ask_server(settings, ask)
     if as_json:
-        output.as_json([each.model_dump(mode="json") for each in found])
+        output.as_json([each.model_dump(mode="json") for each in entries])
     else:
-        session_views.records(found)
+        session_views.records(entries)
 
 
 @with_server()
@@ -48,17 +48,17 @@ def record(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show what is kept of a run that has ended, also when the server has forgotten it."""
+    """Show the record of an ended run, even after the server has deleted the run."""
 
     async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
-        found = await holdfast.record(await run_id_of(holdfast, execution_id))
-        return found, await holdfast.recorded_state(found) if transcript else None
+        entry = await holdfast.record(await run_id_of(holdfast, execution_id))
+        return entry, await holdfast.recorded_state(entry) if transcript else None
 
-    found, state = asked(settings, ask)
+    entry, state = ask_server(settings, ask)
     if as_json:
-        output.as_json(_json(found, state))
+        output.as_json(_json(entry, state))
         return
-    session_views.record(found)
+    session_views.record(entry)
     if state is not None:
         output.console().print()
         printed = run_views.Transcript(full=True)
@@ -77,11 +77,11 @@ def rewind(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Have an agent go on from where it was: the end of one of its runs, or a step. What tools did stays done."""
-    view = asked_agent(settings, agent_id, lambda agent: agent.rewind(execution_id, steps))
+    """Rewind an agent to the end of one of its runs, or to a step of it. What its tools did is not undone."""
+    view = ask_agent(settings, agent_id, lambda agent: agent.rewind(execution_id, steps))
     if view.place is not None and not as_json:
         output.say(f"now {session_views.place(view.place)}")
-    session_views.shown_session(view, as_json=as_json)
+    session_views.print_session(view, as_json=as_json)
 
 
 @with_server()
@@ -92,7 +92,7 @@ def fork(
         str | None,
         typer.Option(
             "--execution",
-            help="From the end of this run; the last one by default.",
+            help="The run to fork from; the last one by default.",
             metavar="ID",
             autocompletion=run_ids,
         ),
@@ -102,12 +102,12 @@ def fork(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Begin another agent from where an agent is or was; print its id. Both go on by themselves."""
+    """Create another agent from where an agent is or was, and print its id. The two are independent."""
 
     async def ask(agent: AgentHandle) -> str:
         return (await agent.fork(execution_id, steps, agent_id=new_id)).agent_id
 
-    forked = asked_agent(settings, agent_id, ask)
+    forked = ask_agent(settings, agent_id, ask)
     output.as_json({"agent_id": forked}) if as_json else output.say(forked)
 
 
@@ -120,10 +120,10 @@ def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settin
     async def ask(holdfast: Holdfast) -> RunView:
         return await grown(holdfast, await run_id_of(holdfast, execution_id))
 
-    found = asked(settings, ask)
-    output.as_json(to_dict(found)) if as_json else session_views.tree(found)
+    root = ask_server(settings, ask)
+    output.as_json(to_dict(root)) if as_json else session_views.tree(root)
 
 
-def _json(found: ExecutionRecord, state: AgentState | None) -> dict[str, Any]:
-    told: dict[str, Any] = found.model_dump(mode="json")
-    return told if state is None else {**told, "messages": [each.model_dump(mode="json") for each in state.messages]}
+def _json(entry: ExecutionRecord, state: AgentState | None) -> dict[str, Any]:
+    data: dict[str, Any] = entry.model_dump(mode="json")
+    return data if state is None else {**data, "messages": [each.model_dump(mode="json") for each in state.messages]}

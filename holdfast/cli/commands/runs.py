@@ -1,4 +1,4 @@
-"""`holdfast run | stop | list`: what one does with runs."""
+"""`holdfast run | stop | list`: starting, stopping and listing runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import ASKING, busy
-from holdfast.cli.command_context import asked, connected, meant, metadata_of, page_of, read, state_of
+from holdfast.cli.command_context import ask_server, connected, metadata_of, page_of, read_text, resolve_id, state_of
 from holdfast.cli.limit_options import with_limits
 from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, with_server
 from holdfast.cli.screens import output
@@ -49,7 +49,7 @@ def run(
     *,
     from_file: Annotated[
         str | None,
-        typer.Option("--from", help="Go on from the state in this file, as `holdfast export` writes.", metavar="FILE"),
+        typer.Option("--from", help="Continue from this state, as `holdfast export` writes it.", metavar="FILE"),
     ] = None,
     budget: ExecutionBudget,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
@@ -62,7 +62,7 @@ def run(
     if question == from_file == "-":
         raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
     state = None if from_file is None else state_of(from_file)
-    start = _Start(agent, read(question), state, budget, execution_id, metadata_of(metadata))
+    start = _Start(agent, read_text(question), state, budget, execution_id, metadata_of(metadata))
     raise typer.Exit(asyncio.run(_run(settings, start, detach=detach, as_json=as_json)))
 
 
@@ -75,18 +75,18 @@ def stop(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Ask a run to stop; with an agent's id, the run that it has under way."""
+    """Stop a run; with a session's id, its run under way."""
     mode: StopMode = "after_step" if after_step else "now"
 
     async def ask(holdfast: Holdfast) -> tuple[str, bool, str]:
-        id_, lives = await meant(holdfast, execution_id)
-        if not lives:
-            taken = await holdfast.stop(id_, reason, mode=mode, source="cli")
-            return id_, taken, f"run {id_} had ended already"
+        id_, is_session = await resolve_id(holdfast, execution_id)
+        if not is_session:
+            accepted = await holdfast.stop(id_, reason, mode=mode, source="cli")
+            return id_, accepted, f"run {id_} had already ended"
         running_id = (await holdfast.agent(id_).stop(reason, mode=mode, source="cli")).running_id
         return running_id or id_, running_id is not None, f"agent {id_} has no run under way"
 
-    id_, stopping, otherwise = asked(settings, ask)
+    id_, stopping, otherwise = ask_server(settings, ask)
     if as_json:
         output.as_json({"execution_id": id_, "stop_requested": stopping})
     else:
@@ -96,19 +96,19 @@ def stop(
 @with_server()
 def list_runs(
     *,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(help="At most this many.")] = 20,
     query: Query = None,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """List the latest runs: those under way first, then the latest to end."""
-    found = asked(settings, lambda holdfast: holdfast.runs(limit, query, waiting=waiting))
+    """List runs: those under way first, then the latest to end."""
+    summaries = ask_server(settings, lambda holdfast: holdfast.runs(limit, query, waiting=waiting))
     if as_json:
-        output.as_json([output.json_line(each) for each in found])
+        output.as_json([output.json_line(each) for each in summaries])
     else:
         nothing = "no run waits for a person" if waiting else output.NO_RUNS
-        output.table(found, none=output.NONE_MATCHES.format("run") if query else nothing)
+        output.table(summaries, none=output.NONE_MATCHES.format("run") if query else nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
             )
     except asyncio.CancelledError:
         if chosen is not None:
-            output.hint(f"the run may have begun all the same: holdfast show {chosen}, holdfast stop {chosen}")
+            output.hint(f"the run may have started anyway: holdfast show {chosen}, holdfast stop {chosen}")
         raise
     if detach:
         output.as_json({"execution_id": started}) if as_json else output.say(started)
@@ -148,12 +148,12 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
             await _look_for_worker(client)
         state = await _followed(client, started, await page_of(client, started), as_json=as_json)
     except asyncio.CancelledError:
-        output.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
+        output.hint(f"the run continues: holdfast show {started}, holdfast stop {started}")
         raise
     except ExecutionFailed:
         raise
     except HoldfastError:
-        output.hint(f"the run has started and is no longer followed: holdfast show {started}")
+        output.hint(f"the run has started but is no longer followed: holdfast show {started}")
         raise
     return STOPPED if state.status is ExecutionStatus.STOPPED else 0
 
@@ -165,15 +165,15 @@ async def _look_for_worker(client: Holdfast) -> None:
         if not await client.has_worker():
             output.hint(f"no worker serves the task queue {queue!r}: the run waits for `holdfast worker`")
     except HoldfastError as error:
-        output.hint(f"whether a worker serves the task queue {queue!r} is not known: {error}")
+        output.hint(f"cannot tell whether a worker serves the task queue {queue!r}: {error}")
 
 
 async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
     """Show the steps as they come and return the final state; raise ExecutionFailed."""
     if as_json:
         try:
-            with busy("the run is under way") as showing:
-                async with approval_hints(client.watch(execution_id), showing):
+            with busy("the run is under way") as indicator:
+                async with approval_hints(client.watch(execution_id), indicator):
                     state = await client.result(execution_id)
         except ExecutionFailed as error:
             if error.state is None:
@@ -199,7 +199,7 @@ async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as
                     waiting.done()
                     steps.show(each)
                     if not steps.within_text:
-                        waiting.says(steps.doing)
+                        waiting.show_later(steps.doing)
         waiting.done()
         steps.end()
         final = await client.result(execution_id)

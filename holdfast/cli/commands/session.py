@@ -1,4 +1,4 @@
-"""`holdfast session ACTION ID`: looking at one agent's session, and steering it."""
+"""`holdfast session ACTION ID`: showing and steering one agent's session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from holdfast.cli.command_context import agent_id_of, asked, asked_agent
+from holdfast.cli.command_context import agent_id_of, ask_agent, ask_server
 from holdfast.cli.help_format import Group
 from holdfast.cli.limit_options import with_limits
 from holdfast.cli.options import AgentId, AsJson, Policy, WithLatest, with_server
@@ -17,7 +17,7 @@ from holdfast.cli.shell_completion import agent_names
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NO_CHANGE: Final = ExecutionBudget()
 
-session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", cls=Group)
+session = typer.Typer(name="session", help="Show or steer an agent's session.", cls=Group)
 
 
 @session.command(cls=WithLatest)
@@ -36,20 +36,20 @@ session = typer.Typer(name="session", help="Look at one agent's session, or stee
 def show(
     agent_id: AgentId,
     *,
-    events: Annotated[bool, typer.Option("--events", help="What happened to it so far, one line per event.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="The session's events so far, one per line.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a session as it is now: what it does, what waits, what it has used; or its events."""
+    """Show a session: status, waiting messages and calls, usage; or its events."""
     if events:
-        session_event_lines.shown(asked_agent(settings, agent_id, lambda agent: agent.events()), as_json=as_json)
+        session_event_lines.print_events(ask_agent(settings, agent_id, lambda agent: agent.events()), as_json=as_json)
         return
 
     async def ask(holdfast: Holdfast) -> tuple[SessionView, WaitingCalls | None]:
         return await pending_calls.of_session(holdfast, await agent_id_of(holdfast, agent_id))
 
-    view, calls = asked(settings, ask)
-    session_views.shown_session(view, calls, as_json=as_json)
+    view, calls = ask_server(settings, ask)
+    session_views.print_session(view, calls, as_json=as_json)
 
 
 @session.command(cls=WithLatest)
@@ -62,33 +62,33 @@ def stop(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Stop the run under way; messages that wait have their turn after it."""
+    """Stop the run under way; waiting messages follow."""
     mode: StopMode = "after_step" if after_step else "now"
-    view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
+    view = ask_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
     if view.running_id is not None and not as_json:
         hint(f"stop requested for {view.running_id}")
-    session_views.shown_session(view, as_json=as_json)
+    session_views.print_session(view, as_json=as_json)
 
 
 @session.command(cls=WithLatest)
 @with_server()
 def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
-    """Forget the conversation; what runs ends first. Records stay."""
-    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
+    """Forget the conversation, after the run under way. Records stay."""
+    session_views.print_session(ask_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
 
 
 @session.command(cls=WithLatest)
 @with_server()
 def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
-    """Begin nothing until it is resumed; messages are taken and wait."""
-    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
+    """Begin no run until the session is resumed; messages wait."""
+    session_views.print_session(ask_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
 
 
 @session.command(cls=WithLatest)
 @with_server()
 def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
-    """Go on with what waits."""
-    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
+    """Resume a suspended session; waiting messages follow."""
+    session_views.print_session(ask_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
 
 
 @session.command(cls=WithLatest)
@@ -96,12 +96,14 @@ def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) ->
 def close(
     agent_id: AgentId,
     *,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop what runs, and begin nothing that waits.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop the run under way, and answer no waiting message.")
+    ] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Take nothing any more, for good. Records stay, and the agent can be forked."""
-    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
+    """Close the session for good. Records stay, and the agent can be forked."""
+    session_views.print_session(ask_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
 
 
 @session.command(cls=WithLatest)
@@ -113,25 +115,25 @@ def change(
     agent: Annotated[
         str | None,
         typer.Option(
-            help="Another definition: a name in the agents folder, or a definition file.", autocompletion=agent_names
+            help="The new definition: a name in the agents folder, or a definition file.", autocompletion=agent_names
         ),
     ] = None,
-    system_prompt: Annotated[str | None, typer.Option(help="Another system prompt.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model.")] = None,
+    system_prompt: Annotated[str | None, typer.Option(help="The new system prompt.")] = None,
+    model: Annotated[str | None, typer.Option(help="The new model.")] = None,
     budget: ExecutionBudget,
     while_running: Policy = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Change the agent; what runs goes on as the new one from its next step."""
+    """Change the agent; a run under way follows the change from its next step."""
     if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget == NO_CHANGE:
-        raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
+        raise InvalidInput("nothing to change; give at least one option (see `holdfast session change --help`)")
 
     async def ask(holdfast: Holdfast) -> SessionView:
-        found = holdfast.agent(await agent_id_of(holdfast, agent_id))
-        return await _change(found, settings, agent, system_prompt, model, budget, while_running)
+        handle = holdfast.agent(await agent_id_of(holdfast, agent_id))
+        return await _change(handle, settings, agent, system_prompt, model, budget, while_running)
 
-    session_views.shown_session(asked(settings, ask), as_json=as_json)
+    session_views.print_session(ask_server(settings, ask), as_json=as_json)
 
 
 async def _change(
@@ -162,4 +164,4 @@ def _with_model(llm: LLM, model: str) -> LLM:
     try:
         return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
     except ValidationError as error:
-        raise InvalidInput(f"the model cannot be used: {told(error)}") from None
+        raise InvalidInput(f"the model cannot be used: {problems_text(error)}") from None

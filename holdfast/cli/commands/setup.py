@@ -1,4 +1,4 @@
-"""`holdfast setup`: what a namespace needs before runs and sessions can be listed by more than their ids."""
+"""`holdfast setup`: registers the search attributes that runs and sessions are listed by."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PATIENCE_SECONDS: Final = 1.0
 """How long the server may take before we say what we wait for."""
 
 STATES: Final = {
-    "there": "[green]was there[/green]",
+    "there": "[green]registered before[/green]",
     "registered": "[green]registered[/green]",
     "missing": "[yellow]missing[/yellow]",
-    "other_type": "[red]is there with another type[/red]",
-    "no_room": "[red]no room for it[/red]",
+    "other_type": "[red]has another type[/red]",
+    "no_room": "[red]no free column[/red]",
     "refused": "[red]refused[/red]",
 }
 """How a line tells what there is of an attribute."""
@@ -41,98 +41,102 @@ STATES: Final = {
 @with_server()
 def setup(
     *,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; the exit code tells: 0, or 14.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 14 if any is missing.")] = False,
     create_namespace: Annotated[
-        bool, typer.Option("--create-namespace", help="Make the namespace, too, where it is not there.")
+        bool, typer.Option("--create-namespace", help="Create the namespace if it does not exist.")
     ] = False,
     retention: Annotated[
         str,
-        typer.Option(help="How long a namespace made here keeps runs that have ended: 30d, 72h.", metavar="TIME"),
+        typer.Option(help="How long a new namespace keeps ended runs, such as 30d or 72h.", metavar="TIME"),
     ] = "30d",
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Register with a Temporal server what runs are listed by; doing it again does no harm."""
+    """Register the search attributes that runs are listed by; repeating it is harmless."""
     from holdfast.server.namespaces import retention_of
 
-    keeps = retention_of(retention)
+    retention_time = retention_of(retention)
     setting_up = _set_up(
-        settings, check=check, keeps=keeps if create_namespace and not check else None, as_json=as_json
+        settings,
+        check=check,
+        retention_time=retention_time if create_namespace and not check else None,
+        as_json=as_json,
     )
     raise typer.Exit(asyncio.run(setting_up))
 
 
-async def _set_up(settings: Settings, *, check: bool, keeps: timedelta | None, as_json: bool) -> int:
+async def _set_up(settings: Settings, *, check: bool, retention_time: timedelta | None, as_json: bool) -> int:
     from holdfast.connection.search_attribute_check import complete
     from holdfast.connection.search_attribute_setup import attributes, register
     from holdfast.connection.temporal_client import connect
     from holdfast.server.namespaces import create
 
     with busy("setting up the server"):
-        temporal = await connect(settings, namespace_there=keeps is None)
-        created = keeps is not None and await create(temporal, keeps)
-        found = await attributes(temporal)
+        temporal = await connect(settings, namespace_there=retention_time is None)
+        created = retention_time is not None and await create(temporal, retention_time)
+        results = await attributes(temporal)
         if not check:
-            found = await register(temporal, found)
+            results = await register(temporal, results)
     if not as_json:
-        _show(found, temporal.namespace, created=created, check=check)
-    problem = await _problem(temporal, found, check=check)
+        _show(results, temporal.namespace, created=created, check=check)
+    problem = await _problem(temporal, results, check=check)
     if as_json:
-        told = _told(found, temporal.namespace, created=created)
-        output.as_json(told if problem is None else {**told, "error": problem.to_dict()})
+        document = _json(results, temporal.namespace, created=created)
+        output.as_json(document if problem is None else {**document, "error": problem.to_dict()})
     elif problem is not None and not check:
         raise problem
-    elif not complete(found):
-        output.hint("`holdfast setup` registers what is missing; until then runs are started without any of these")
+    elif not complete(results):
+        output.hint("`holdfast setup` registers the missing ones; until then runs start without search attributes")
     if problem is None:
         return 0
     return NOT_AS_IT_SHOULD_BE if check else problem.exit_code
 
 
-async def _problem(temporal: TemporalClient, found: tuple[Attribute, ...], *, check: bool) -> HoldfastError | None:
+async def _problem(temporal: TemporalClient, results: tuple[Attribute, ...], *, check: bool) -> HoldfastError | None:
     """Return what keeps the attributes from being used, after the server's caches have had their time."""
-    from holdfast.connection.search_attribute_check import Registration, complete, remedies, told_of
-    from holdfast.connection.search_attribute_setup import TAKEN_SECONDS_MAX, taken
+    from holdfast.connection.search_attribute_check import Registration, complete, remedies, shortcomings
+    from holdfast.connection.search_attribute_setup import QUERYABLE_SECONDS_MAX, queryable
 
-    if not complete(found):
-        todo = remedies(found, temporal.namespace)
-        kind = ServerUnavailable if any(each.state is Registration.REFUSED for each in found) else Conflict
-        return kind(f"{told_of(found)}; {todo[0] if todo else 'run `holdfast setup`'}")
+    if not complete(results):
+        todo = remedies(results, temporal.namespace)
+        kind = ServerUnavailable if any(each.state is Registration.REFUSED for each in results) else Conflict
+        return kind(f"{shortcomings(results)}; {todo[0] if todo else 'run `holdfast setup`'}")
     if check:
         return None
     waiting = asyncio.get_running_loop().call_later(
-        PATIENCE_SECONDS, output.hint, "waiting for the server to take them"
+        PATIENCE_SECONDS, output.hint, "waiting until the server can query them"
     )
     try:
-        if await taken(temporal):
+        if await queryable(temporal):
             return None
     finally:
         waiting.cancel()
-    text = f"the server does not take queries for them after {TAKEN_SECONDS_MAX:g} s"
+    text = f"the server cannot query them after {QUERYABLE_SECONDS_MAX:g} s"
     return ServerUnavailable(f"{text}; its caches may need longer: run the same command again")
 
 
-def _show(found: tuple[Attribute, ...], namespace: str, *, created: bool, check: bool) -> None:
+def _show(results: tuple[Attribute, ...], namespace: str, *, created: bool, check: bool) -> None:
     from holdfast.connection.search_attribute_check import remedies
 
     screen = output.console()
-    made = "made" if created else "namespace"
-    screen.print(f"{made} [bold]{escape(printable(namespace))}[/bold]")
-    for each in found:
-        screen.print(f"  {each.name:<20}{each.kind:<10}{STATES[each.state]}")
-    for line in remedies(found, namespace)[0 if check else 1 :]:  # else the first one is told with the error
+    label = "created namespace" if created else "namespace"
+    screen.print(f"{label} [bold]{escape(printable(namespace))}[/bold]")
+    width = max(len(each.name) for each in results) + 1
+    for each in results:
+        screen.print(f"  {each.name:<{width}}{each.kind:<10}{STATES[each.state]}")
+    for line in remedies(results, namespace)[0 if check else 1 :]:  # else the first one is told with the error
         screen.print(escape(printable(line)))
 
 
-def _told(found: tuple[Attribute, ...], namespace: str, *, created: bool) -> dict[str, Any]:
+def _json(results: tuple[Attribute, ...], namespace: str, *, created: bool) -> dict[str, Any]:
     from holdfast.connection.search_attribute_check import complete, remedies
 
     return {
         "namespace": namespace,
         "created": created,
-        "ready": complete(found),
+        "ready": complete(results),
         "attributes": [
-            {"name": each.name, "type": each.kind, "state": each.state, "found": each.found} for each in found
+            {"name": each.name, "type": each.kind, "state": each.state, "found": each.actual_type} for each in results
         ],
-        "remedies": list(remedies(found, namespace)),
+        "remedies": list(remedies(results, namespace)),
     }

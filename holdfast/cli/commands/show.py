@@ -1,4 +1,4 @@
-"""`holdfast show`: a run as it is now, or one view of all of it: its transcript, steps, events, or a few facts."""
+"""`holdfast show`: a run as it is now, or one of its views: transcript, steps, events, main facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.busy_indicator import ASKING, busy
-from holdfast.cli.command_context import joined, meant, page_of
+from holdfast.cli.command_context import connected, page_of, resolve_id
 from holdfast.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.connection.settings import Settings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MESSAGES_ALONE: Final = PageRequest(steps_total=0)
 STEPS_ALONE: Final = PageRequest(messages_total=0)
 
-RETOLD: Final = "no worker tells the run's events any more: these are made up again from its state"
+RECONSTRUCTED: Final = "no worker can report the run's events any more: these are reconstructed from its state"
 
 
 @with_server()
@@ -34,40 +34,40 @@ def show(
     *,
     transcript: Annotated[bool, typer.Option("--transcript", help="The conversation, message by message.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="A table of the steps: calls, times, tokens, cost.")] = False,
-    events: Annotated[bool, typer.Option("--events", help="What happened in it so far, one line per event.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="The few facts one asks for first.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With --transcript: long texts whole.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="The run's events so far, one per line.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="The main facts.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --transcript: do not cut long texts.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a run as it is now: status, steps, answer, errors; or an agent's session. Or one view of all of it."""
-    asked = {"transcript": transcript, "steps": steps, "events": events, "debug": debug}
-    view = _one_of([name for name, wanted in asked.items() if wanted])
+    """Show a run: status, steps, answer, errors; or one of its views. A session's id shows the session."""
+    flags = {"transcript": transcript, "steps": steps, "events": events, "debug": debug}
+    view = _one_of([name for name, chosen in flags.items() if chosen])
     if full and view != "transcript":
-        raise InvalidInput("--full is for --transcript; name that, too")
+        raise InvalidInput("--full works only with --transcript; add it")
     asyncio.run(_show(settings, execution_id, view, full=full, as_json=as_json))
 
 
 def _one_of(names: list[str]) -> str | None:
     if len(names) > 1:
-        told = " and ".join(f"--{name}" for name in names)
-        raise InvalidInput(f"{told} are different views of a run; choose one of them")
+        options = " and ".join(f"--{name}" for name in names)
+        raise InvalidInput(f"{options} are different views of a run; choose one of them")
     return names[0] if names else None
 
 
-async def _show(settings: Settings, given: str, view: str | None, *, full: bool, as_json: bool) -> None:
+async def _show(settings: Settings, id_: str, view: str | None, *, full: bool, as_json: bool) -> None:
     with busy(ASKING):
-        holdfast = await joined(settings)
-        given, lives = await meant(holdfast, given)
+        holdfast = await connected(settings)
+        id_, is_session = await resolve_id(holdfast, id_)
     if view is None:
-        await (_session if lives else _whole)(holdfast, given, as_json=as_json)
+        await (_session if is_session else _whole)(holdfast, id_, as_json=as_json)
         return
     from holdfast.client.run_source import RunSource
 
     with busy("looking for the run"):
-        run = await RunSource.found(holdfast, await _run_of(holdfast, given) if lives else given)
+        run = await RunSource.find(holdfast, await _run_of(holdfast, id_) if is_session else id_)
     if run.source == "record":
-        output.hint("the server has forgotten this run, or no worker answers for it: told by its record")
+        output.hint("the server has forgotten this run, or no worker answers for it: read from its record")
     match view:
         case "transcript":
             await _transcript(run, full=full, as_json=as_json)
@@ -76,14 +76,14 @@ async def _show(settings: Settings, given: str, view: str | None, *, full: bool,
         case "events":
             await _events(run, as_json=as_json)
         case _:
-            told = await run.debug()
-            output.as_json(told) if as_json else run_views.debug(told)
+            facts = await run.debug()
+            output.as_json(facts) if as_json else run_views.debug(facts)
 
 
 async def _session(holdfast: Holdfast, agent_id: str, *, as_json: bool) -> None:
     with busy("asking a worker"):
         view, calls = await pending_calls.of_session(holdfast, agent_id)
-    session_views.shown_session(view, calls, as_json=as_json)
+    session_views.print_session(view, calls, as_json=as_json)
 
 
 async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> None:
@@ -91,11 +91,11 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
     from holdfast.client.watch_events import to_dict
 
     with busy("reading the run"):
-        run = await RunSource.found(holdfast, execution_id)
+        run = await RunSource.find(holdfast, execution_id)
         state, wait, below = (
             await run.whole(),
             await run.model_wait(),
-            await pending_calls.if_known(run.waiting_below()),
+            await pending_calls.or_hint(run.waiting_below()),
         )
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
@@ -105,7 +105,7 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
     else:
         page = await page_of(holdfast, execution_id) if run.record is None else None
         output.whole(state, page, agent=run.agent)
-        pending_calls.shown(below)
+        pending_calls.print_waiting(below)
         if wait is not None:
             output.say(wait.line(datetime.now(UTC)))
 
@@ -113,10 +113,10 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 async def _run_of(holdfast: Holdfast, agent_id: str) -> str:
     """Return the run that the agent has under way, else its last one."""
     view = await holdfast.agent(agent_id).view()
-    found = view.running_id or view.last_id
-    if found is None:
+    execution_id = view.running_id or view.last_id
+    if execution_id is None:
         raise InvalidInput(f"agent {agent_id} has had no run yet; send it a message first")
-    return found
+    return execution_id
 
 
 async def _transcript(run: RunSource, *, full: bool, as_json: bool) -> None:
@@ -174,10 +174,10 @@ async def _events(run: RunSource, *, as_json: bool) -> None:
         output.as_json(to_dict(event)) if as_json else lines.show(event)
 
     with busy("asking a worker"):
-        told = await run.tells_events()
-    if not told:
-        output.hint(RETOLD)
-        for event in await run.retold_events():
+        available = await run.has_events()
+    if not available:
+        output.hint(RECONSTRUCTED)
+        for event in await run.reconstructed_events():
             show(event)
         return
     async with aclosing(run.events()) as events:

@@ -1,4 +1,4 @@
-"""`holdfast top`: all agents at work on a server, on a screen of its own, or once as a table or JSON."""
+"""`holdfast top`: all agents at work on a server, as a live screen, or once as a table or JSON."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "ques
 def top(
     *,
     query: Annotated[
-        str, typer.Option(help="Only those that this visibility query finds, such as HoldfastAgent = 'clerk'.")
+        str, typer.Option(help="Only what this visibility query matches, such as HoldfastAgent = 'clerk'.")
     ] = "",
     limit: Limit = TOP_ROWS,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once and end, as into a pipe.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit, as in a pipe.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show all agents at work, and stop, approve and deny from there; q quits."""
+    """Show all agents at work; stop runs and decide about calls there. q quits."""
     raise typer.Exit(asyncio.run(_top(settings, query, limit, once=once, as_json=as_json)))
 
 
@@ -46,14 +46,14 @@ async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_jso
         client = await connected(settings)
         from holdfast.view.server_overview import overview
 
-        found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
+        first = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
     if once or as_json or not _is_terminal():
-        await _print(client, found, as_json=as_json)
+        await _print(client, first, as_json=as_json)
         return 0
-    return await _show(client, found, query, limit)
+    return await _show(client, first, query, limit)
 
 
-async def _show(client: Holdfast, found: Overview, query: str, limit: int) -> int:
+async def _show(client: Holdfast, first: Overview, query: str, limit: int) -> int:
     if find_spec("textual") is None:
         raise MissingPart(
             "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
@@ -62,7 +62,7 @@ async def _show(client: Holdfast, found: Overview, query: str, limit: int) -> in
     from holdfast.cli.screens.top_screen import INTERRUPTED, TopScreen
     from holdfast.cli.terminal_restore import put_back
 
-    board = TopScreen(client, found, query=query, limit=limit)
+    board = TopScreen(client, first, query=query, limit=limit)
     with put_back():
         code = await board.run_async()
     if code is not None:
@@ -70,28 +70,28 @@ async def _show(client: Holdfast, found: Overview, query: str, limit: int) -> in
     return INTERRUPTED if board.return_code is None else board.return_code  # none: it was cancelled, by a signal
 
 
-async def _print(client: Holdfast, found: Overview, *, as_json: bool) -> None:
+async def _print(client: Holdfast, listing: Overview, *, as_json: bool) -> None:
     from holdfast.cli.screens.progress_bars import glyphs_of
     from holdfast.cli.screens.top_columns import COLUMNS, FIRST, as_data, ordered
     from holdfast.view.server_overview import rows
 
     now = datetime.now(UTC)
     with busy("asking the workers"):
-        told = ordered(await rows(client, found.rows), FIRST, now)
+        table_rows = ordered(await rows(client, listing.rows), FIRST, now)
     if as_json:
-        output.as_json([as_data(each, now) for each in told])
+        output.as_json([as_data(each, now) for each in table_rows])
         return
-    if not told:
+    if not table_rows:
         output.hint(NOTHING)
         return
     screen, lines = output.tables(), list[list[str]]()
-    for row in told:
+    for row in table_rows:
         cells = {each.name: each.text(row, now, glyphs_of(screen)) for each in COLUMNS}
         cells["id"].plain = row.listed.id
         lines.append([each.markup for each in cells.values()])
     print_listing(screen, COLUMNS, lines)
-    if found.in_all > len(told):
-        output.hint(f"{found.in_all - len(told):,} more are under way: --limit, or --query")
+    if listing.in_all > len(table_rows):
+        output.hint(f"{listing.in_all - len(table_rows):,} more are under way: --limit, or --query")
 
 
 def _is_terminal() -> bool:

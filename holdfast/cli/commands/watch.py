@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from holdfast.cli.busy_indicator import ASKING, busy
-from holdfast.cli.command_context import joined, meant, session_of
+from holdfast.cli.command_context import connected, resolve_id, session_of
 from holdfast.cli.commands.runs import STOPPED
 from holdfast.cli.options import AsJson, WatchedId, with_server
 from holdfast.cli.screens import output
@@ -32,32 +32,32 @@ def watch(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show what happens in a run, or in all of an agent's from now on. Exit code 0 completed, 3 stopped, 4 failed."""
+    """Watch a run, or all runs of a session from now on. Exit code 0 completed, 3 stopped, 4 failed."""
     raise typer.Exit(asyncio.run(_watch(settings, execution_id, as_json=as_json)))
 
 
-async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
+async def _watch(settings: Settings, id_: str, *, as_json: bool) -> int:
     with busy(ASKING):
-        holdfast = await joined(settings)
-        given, lives = await meant(holdfast, given)
-        session = await session_of(holdfast, given) if lives else None
+        holdfast = await connected(settings)
+        id_, is_session = await resolve_id(holdfast, id_)
+        session = await session_of(holdfast, id_) if is_session else None
     try:
-        watched = holdfast.agent(given).watch() if lives else holdfast.watch(given)
+        watched = holdfast.agent(id_).watch() if is_session else holdfast.watch(id_)
         if as_json or not _draws():
             if session is not None and session.status in RESTS and not as_json:
-                output.hint(f"agent {given} is {session.status}: its next run is shown once it begins; Ctrl-C leaves")
+                output.hint(f"agent {id_} is {session.status}: its next run is shown once it begins; Ctrl-C leaves")
             stopped = await _print_events(watched, as_json=as_json)
         else:
             from holdfast.cli.screens.tree_screen import TreeView
 
-            stopped = await TreeView(holdfast, output.console(), None if lives else given).show(watched)
+            stopped = await TreeView(holdfast, output.console(), None if is_session else id_).show(watched)
     except asyncio.CancelledError:
-        on = f"the agent lives on: holdfast chat --id {given}"
-        output.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")
+        on = f"the session stays open: holdfast chat --id {id_}"
+        output.hint(on if is_session else f"the run continues: holdfast show {id_}, holdfast stop {id_}")
         raise
-    if lives and not as_json:
-        output.hint(f"the session of agent {given} is over: holdfast records {given}")
-    return STOPPED if stopped and not lives else 0
+    if is_session and not as_json:
+        output.hint(f"the session of agent {id_} has ended: holdfast records {id_}")
+    return STOPPED if stopped and not is_session else 0
 
 
 def _draws() -> bool:

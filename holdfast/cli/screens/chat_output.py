@@ -1,4 +1,4 @@
-"""How an agent's work looks in a conversation: its words as they come, and a line for each tool call. Asks nothing."""
+"""Output of `holdfast chat`: the agent's text as it streams, and a line for each tool call. Asks nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChatOutput:
         self._call: ToolCall | None = None
         """The call behind whose line the cursor stands."""
         self._text = StreamedText()
-        self._said = ""
+        self._printed = ""
         """The text of this execution's latest answer as far as it was printed."""
         self._used: tuple[Usage, float, tuple[str, ...]] | None = None
 
@@ -44,9 +44,9 @@ class ChatOutput:
         self._execution_id = watched.execution_id
         match watched:
             case execution_events.AgentExecutionStarted():
-                self._said, self._used = "", None
+                self._printed, self._used = "", None
             case execution_events.InferenceRequestStarted():
-                self._said = ""
+                self._printed = ""
             case execution_events.ToolCallStarted():
                 self._begin(watched.call)
             case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
@@ -69,10 +69,10 @@ class ChatOutput:
             case _:
                 pass
 
-    def note(self, told: str) -> None:
+    def note(self, line: str) -> None:
         """Print a line beside what the agent says."""
         self.end()
-        note(told)
+        note(line)
 
     def end(self) -> None:
         """Begin a new line where something stands on this one."""
@@ -81,15 +81,15 @@ class ChatOutput:
             text("\n")
         self._call = None
 
-    def _stream(self, told: TextDelta | AttemptFailed) -> None:
-        if isinstance(told, AttemptFailed):
-            self.note(told.line(datetime.now(UTC)))
-            self._said = ""
+    def _stream(self, chunk: TextDelta | AttemptFailed) -> None:
+        if isinstance(chunk, AttemptFailed):
+            self.note(chunk.line(datetime.now(UTC)))
+            self._printed = ""
             return
         if not self._text.under_way:
             self.end()
-        self._text.show(told)
-        self._said += told.text
+        self._text.show(chunk)
+        self._printed += chunk.text
 
     def _begin(self, call: ToolCall) -> None:
         self.end()
@@ -97,8 +97,8 @@ class ChatOutput:
         self._call = call
 
     def _complete(self, done: ToolExecution) -> None:
-        told = done.error.message if done.error else done.result or ""
-        result = f"{MARKS[done.outcome]} [dim]{escape(short(told))}[/dim]"
+        detail = done.error.message if done.error else done.result or ""
+        result = f"{MARKS[done.outcome]} [dim]{escape(short(detail))}[/dim]"
         if self._call is not None and self._call.id == done.call.id:
             console().print(f" {result}")
             self._call = None
@@ -106,7 +106,7 @@ class ChatOutput:
             self._line(f"  {called(done.call)} {result}")
 
     def _answered(self, answer: str) -> None:
-        if answer and answer != self._said:
+        if answer and answer != self._printed:
             self._line(escape(printable(answer)))
         self.end()
         if self._used is not None:

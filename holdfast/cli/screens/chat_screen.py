@@ -1,4 +1,4 @@
-"""A conversation in a terminal: what is typed goes to the agent, what it does is shown, approvals are asked for."""
+"""The screen of `holdfast chat`: sends what is typed, shows what the agent does, and asks for approvals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.cli.screens import output, session_views
 from holdfast.cli.screens.chat_output import ENDS, ChatOutput
 from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
 from holdfast.client.watch_events import Watched
-from holdfast.core.agent.tools import told
+from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.verdicts import Verdict
@@ -27,7 +27,7 @@ from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast
 
-Happened: TypeAlias = Watched | SessionView | LeaveRequest | HoldfastError
+ChatEvent: TypeAlias = Watched | SessionView | LeaveRequest | HoldfastError
 """An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
 
 SILENCE_SECONDS: Final = 2.0
@@ -50,14 +50,14 @@ class Conversation:
         self._by = by
         self._keyboard = Keyboard()
         self._talk = ChatOutput(agent.agent_id)
-        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
-        self._next: asyncio.Task[Happened] | None = None
+        self._events: asyncio.Queue[ChatEvent] = asyncio.Queue()
+        self._pending_event: asyncio.Task[ChatEvent] | None = None
         self._draft = ""
         """What was typed at a prompt that had to give way."""
         self._busy = False
         """True while something runs, or waits for its turn."""
         self._stopping = False
-        self._unheard = False
+        self._interrupt_pending = False
         """True after a Ctrl-C until it has been dealt with, which may need a server."""
         self._looking: asyncio.Task[None] | None = None
         self._approvals: dict[tuple[str, str], ApprovalRequested] = {}
@@ -73,16 +73,16 @@ class Conversation:
             with self._keyboard.unechoed():
                 while True:
                     await self._go_on()
-                    self._unheard = False
+                    self._interrupt_pending = False
         except asyncio.CancelledError:
-            if self._unheard:
+            if self._interrupt_pending:
                 raise LeaveRequest(interrupted=True) from None
             raise
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._talk.end()
             under_way: list[asyncio.Task[Any]] = [
-                each for each in (watching, self._looking, self._next) if each is not None
+                each for each in (watching, self._looking, self._pending_event) if each is not None
             ]
             for each in under_way:
                 each.cancel()
@@ -90,19 +90,19 @@ class Conversation:
 
     def _interrupted(self, talking: asyncio.Task[Any] | None) -> None:
         """Take note of Ctrl-C. Where the one before still waits for a server that does not answer, leave at once."""
-        if self._unheard and talking is not None:
+        if self._interrupt_pending and talking is not None:
             talking.cancel()
-        self._unheard = True
-        self._happened.put_nowait(LeaveRequest(interrupted=True))
+        self._interrupt_pending = True
+        self._events.put_nowait(LeaveRequest(interrupted=True))
 
     async def _watch(self) -> None:
         try:
             async with aclosing(self._agent.watch()) as watched:
                 async for each in watched:
-                    self._happened.put_nowait(each)
-            self._happened.put_nowait(SessionClosed(f"the session of agent {self._agent.agent_id} is closed"))
+                    self._events.put_nowait(each)
+            self._events.put_nowait(SessionClosed(f"the session of agent {self._agent.agent_id} is closed"))
         except HoldfastError as error:
-            self._happened.put_nowait(error)
+            self._events.put_nowait(error)
 
     async def _go_on(self) -> None:
         """Take in the next thing that happens, or that is typed."""
@@ -121,13 +121,13 @@ class Conversation:
         with self._keyboard.listening() as pressed:
             key = asyncio.create_task(pressed.wait())
             try:
-                await asyncio.wait({self._happening(), key}, timeout=SILENCE_SECONDS, return_when=FIRST_COMPLETED)
+                await asyncio.wait({self._next_event(), key}, timeout=SILENCE_SECONDS, return_when=FIRST_COMPLETED)
             finally:
                 key.cancel()
         if pressed.is_set():
             await self._type()
-        elif self._happening().done():
-            await self._take(self._taken())
+        elif self._next_event().done():
+            await self._take(self._pop_event())
         else:
             self._look()
 
@@ -148,46 +148,46 @@ class Conversation:
         output.say(f"{PROMPT}{line}")
         await self._send(line)
 
-    async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
-        """Return what is typed at a prompt; none when it is not `wanted` any more because of what has happened."""
-        while wanted():
+    async def _typed(self, prompt: str, needed: Callable[[], bool], draft: str = "") -> str | None:
+        """Return what is typed at a prompt; none when an event has made it no longer `needed`."""
+        while needed():
             self._talk.end()
             typing = asyncio.create_task(self._keyboard.line(prompt, draft))
-            await asyncio.wait({typing, self._happening()}, return_when=FIRST_COMPLETED)
+            await asyncio.wait({typing, self._next_event()}, return_when=FIRST_COMPLETED)
             if typing.done():
-                if (left := typing.exception()) is None:
+                if (error := typing.exception()) is None:
                     return typing.result()
-                if not isinstance(left, LeaveRequest):
-                    raise left
-                await self._take(left)
+                if not isinstance(error, LeaveRequest):
+                    raise error
+                await self._take(error)
                 continue
             self._draft = draft = self._keyboard.draft
             self._keyboard.put_away()
             typing.cancel()
             await asyncio.gather(typing, return_exceptions=True)
-            await self._take(self._taken())
+            await self._take(self._pop_event())
         return None
 
-    def _happening(self) -> asyncio.Task[Happened]:
-        """Return what waits for the next thing to happen, until that is `_taken`."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._happened.get())
-        return self._next
+    def _next_event(self) -> asyncio.Task[ChatEvent]:
+        """Return the task that waits for the next event, until `_pop_event` takes it."""
+        if self._pending_event is None:
+            self._pending_event = asyncio.create_task(self._events.get())
+        return self._pending_event
 
-    def _taken(self) -> Happened:
-        happened, self._next = self._happening().result(), None
-        return happened
+    def _pop_event(self) -> ChatEvent:
+        event, self._pending_event = self._next_event().result(), None
+        return event
 
-    async def _take(self, happened: Happened) -> None:
-        match happened:
+    async def _take(self, event: ChatEvent) -> None:
+        match event:
             case SessionView():
-                self._busy = happened.running_id is not None or _will_begin(happened)
+                self._busy = event.running_id is not None or _will_begin(event)
             case LeaveRequest(interrupted=True) if self._busy and not self._stopping:
                 await self._stop()
             case LeaveRequest() | HoldfastError():
-                raise happened
+                raise event
             case _:
-                await self._show(happened)
+                await self._show(event)
 
     async def _show(self, watched: Watched) -> None:
         self._talk.show(watched)
@@ -212,19 +212,19 @@ class Conversation:
     def _look(self, ended: str = "") -> None:
         """Have it told what the session is, once the execution that `ended` is not under way any more."""
         if self._looking is None or self._looking.done() or ended:
-            self._looking = asyncio.create_task(self._told_of_session(ended))
+            self._looking = asyncio.create_task(self._report_session(ended))
 
-    async def _told_of_session(self, ended: str) -> None:
+    async def _report_session(self, ended: str) -> None:
         while True:
             try:
                 view = await self._agent.view()
                 if view.running_id is None or view.running_id != ended:
-                    self._happened.put_nowait(view)
+                    self._events.put_nowait(view)
                     return
             except ServerUnavailable:  # so a worker is missing, for which the watch waits as well
                 pass
             except HoldfastError as error:
-                self._happened.put_nowait(error)
+                self._events.put_nowait(error)
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -235,7 +235,7 @@ class Conversation:
         try:
             receipt = await self._agent.send(text, while_running=self._while_running)
         except HoldfastError as error:
-            output.hint(f"not taken: {error}")
+            output.hint(f"not accepted: {error}")
             return
         if self._busy:
             output.hint(f"it {session_views.fate(receipt)}")
@@ -271,23 +271,23 @@ class Conversation:
                     self._approvals.pop(place, None)
                     return
             except ValidationError as error:
-                output.hint(f"that cannot be used: {told(error)}")
+                output.hint(f"that cannot be used: {problems_text(error)}")
             except HoldfastError as error:
                 output.hint(str(error))
 
     async def _decide(self, request: ApprovalRequested, answer: str, waits: Callable[[], bool]) -> bool:
         """Decide as the answer says; return whether that was done."""
         call = request.call
-        given: dict[str, Any] = {"decision": "approve"}
+        fields: dict[str, Any] = {"decision": "approve"}
         if answer in ("n", "no"):
-            given = {"decision": "deny", "reason": await self._typed("why? ", waits)}
+            fields = {"decision": "deny", "reason": await self._typed("why? ", waits)}
         elif answer in ("e", "edit"):
-            given = {"decision": "edit", "arguments": await self._edited(_editable(call.arguments), waits)}
+            fields = {"decision": "edit", "arguments": await self._edited(_editable(call.arguments), waits)}
         elif answer not in ("y", "yes"):
             return False
-        if None in given.values():
+        if None in fields.values():
             return False
-        verdict = Verdict.model_validate({**given, "by": self._by, "digest": request.digest})
+        verdict = Verdict.model_validate({**fields, "by": self._by, "digest": request.digest})
         return await self._client.decide(request.execution_id, call.id, verdict)
 
     async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, dura
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
-from holdfast.core.wire.execution_record import asked_of
+from holdfast.core.wire.execution_record import question_of
 from holdfast.view.run_view import RunView, run_view
 
 if TYPE_CHECKING:
@@ -154,10 +154,10 @@ def started(execution_id: str, page: str | None) -> None:
 
 def announce(number: int, response: InferenceResponse | None) -> None:
     """Print which step it is and what the model asks for; it failed to answer where there is no response."""
-    said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
-    console().print(f"[bold]step {number}[/bold]{said}")
+    suffix = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
+    console().print(f"[bold]step {number}[/bold]{suffix}")
     if response is not None:
-        asked(response)
+        requested_calls(response)
 
 
 def cut_off(number: int, partial: InferenceResponse) -> None:
@@ -169,7 +169,7 @@ def cut_off(number: int, partial: InferenceResponse) -> None:
     screen.print(f"    [dim]{token_count(partial.usage)} tokens[/dim]")
 
 
-def asked(response: InferenceResponse) -> None:
+def requested_calls(response: InferenceResponse) -> None:
     """Print the calls that the model asks for."""
     for call in response.tool_calls:
         console().print(f"  {called(call)}")
@@ -179,8 +179,8 @@ def results(step: AgentStep, seconds: float) -> None:
     """Print what came of the step's calls, and what the step took."""
     screen = console()
     for execution in step.tool_executions:
-        told = execution.error.message if execution.error else execution.result or ""
-        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
+        line = execution.error.message if execution.error else execution.result or ""
+        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(line))}[/dim]")
         if execution.approval is not None:
             decided = decision_text(execution.approval, execution.call.arguments)
             bound = f" (digest {short_digest(execution.approval.digest)})"
@@ -190,8 +190,8 @@ def results(step: AgentStep, seconds: float) -> None:
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
     """Print that a call waits for a person, and how to decide; `agent` names the subagent whose call it is."""
-    told = waiting_text(execution_id, call, expires_at, agent=agent)
-    console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+    line = waiting_text(execution_id, call, expires_at, agent=agent)
+    console().print(f"    [yellow]{escape(printable(line))}[/yellow]")
 
 
 def waiting_text(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> str:
@@ -211,12 +211,12 @@ def approve_command(execution_id: str, call_id: str, digest: str) -> str:
 def paged(about: str) -> None:
     """Print a text, page by page where it is longer than the terminal."""
     screen = console()
-    shown = escape(printable(about))
+    content = escape(printable(about))
     if about.count("\n") + len(about) // max(1, screen.width) < screen.height - 2:
-        screen.print(shown)
+        screen.print(content)
         return
     with screen.pager():
-        screen.print(shown)
+        screen.print(content)
 
 
 def text(part: str) -> None:
@@ -226,9 +226,9 @@ def text(part: str) -> None:
     screen.file.flush()
 
 
-def note(told: str) -> None:
+def note(line: str) -> None:
     """Print a line about what went on beside the run's steps."""
-    console().print(f"    [yellow]{escape(short(told))}[/yellow]")
+    console().print(f"    [yellow]{escape(short(line))}[/yellow]")
 
 
 def event(place: str, kind: str, detail: str) -> None:
@@ -241,8 +241,8 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     step = state.execution.current_step if state.execution else None
     if answer and step is not None and (partial := _partial(state)) is not None:
         cut_off(step.number, partial)
-    known = state.execution is not None
-    run, signal = run_view(state) if known else RunView(execution_id="", seconds=0.0), state.stop_signal
+    has_execution = state.execution is not None
+    run, signal = run_view(state) if has_execution else RunView(execution_id="", seconds=0.0), state.stop_signal
     for warning in state.warnings:
         console().print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
     why = ": ".join(filter(None, (signal.reason, signal.message))) if signal else ""
@@ -263,7 +263,7 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     """Print a run from its beginning to where it is; `agent` is its agent's name."""
     if state.execution:
         started(state.execution.execution_id, page)
-    if task := " was asked: ".join(filter(None, (agent, short(asked_of(state))))):
+    if task := " was asked: ".join(filter(None, (agent, short(question_of(state))))):
         console().print(f"    {escape(printable(task))}")
     for done in state.step_executions:
         announce(done.step.number, done.step.inference_response)
@@ -290,12 +290,12 @@ def coloured(status: str, colours: Mapping[str, str] = COLOURS) -> str:
     return f"[{colour}]{escape(status.replace('_', ' '))}[/{colour}]"
 
 
-def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
+def table(summaries: list[ExecutionSummary], none: str = NO_RUNS) -> None:
     """Print the listing; `none` is what to say where there is nothing to list."""
-    if not found:
+    if not summaries:
         hint(none)
         return
-    print_listing(tables(), RUN_COLUMNS, map(_cells, found))
+    print_listing(tables(), RUN_COLUMNS, map(_cells, summaries))
 
 
 def _cells(run: ExecutionSummary) -> tuple[str, ...]:
@@ -328,8 +328,8 @@ def unpriced_of(state: AgentState) -> tuple[str, ...]:
 
 def used(steps: int, usage: Usage, cost: float, seconds: float | None, unpriced: Sequence[str] = ()) -> str:
     """Return what a run took; `cost` in US dollars, `seconds` none where they are not known."""
-    taken = "" if seconds is None else f", {duration(seconds)}"
-    return f"{counted(steps, 'step')}, {tokens(usage, cost, unpriced)}{taken}"
+    elapsed = "" if seconds is None else f", {duration(seconds)}"
+    return f"{counted(steps, 'step')}, {tokens(usage, cost, unpriced)}{elapsed}"
 
 
 def tokens(usage: Usage, cost: float, unpriced: Sequence[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""The calls that wait for a person, as people and programs are shown them."""
+"""Output about the calls that wait for a person, for people and for programs."""
 
 from __future__ import annotations
 
@@ -50,53 +50,53 @@ async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, Wa
     view = await holdfast.agent(agent_id).view()
     if view.running_id is None:
         return view, None
-    return view, await if_known(waiting_of_session(holdfast.temporal, view.agent_id))
+    return view, await or_hint(waiting_of_session(holdfast.temporal, view.agent_id))
 
 
-async def if_known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
+async def or_hint(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
     """Return which calls wait; none where the server cannot tell, which is said: it is no more than an addition."""
     try:
         return await asking
     except ServerUnavailable as error:
-        output.hint(f"which calls wait for a person cannot be told: {error.message}")
+        output.hint(f"cannot list the calls that wait for a person: {error.message}")
         return None
 
 
-def shown(found: WaitingCalls | None, own_id: str = "") -> None:
+def print_waiting(calls: WaitingCalls | None, own_id: str = "") -> None:
     """Print calls that wait, of subagents but for those of the run `own_id`, and how to decide."""
-    if found is None:
+    if calls is None:
         return
-    for each in found:
+    for each in calls:
         call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
         agent = "" if each.execution_id == own_id else each.agent or each.execution_id
         output.waiting(each.execution_id, call, each.expires_at, agent=agent)
-    if found.more:
-        output.hint(f"{len(found)} calls that wait are shown, there may be more; `holdfast waiting` lists them all")
-    unread(found)
+    if calls.more:
+        output.hint(f"{len(calls)} waiting calls are shown, there may be more; `holdfast waiting` lists them all")
+    unread(calls)
 
 
-def unread(found: WaitingCalls) -> None:
+def unread(calls: WaitingCalls) -> None:
     """Say whose calls wait and cannot be told."""
-    for id_ in found.unread:
-        output.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
+    for id_ in calls.unread:
+        output.hint(f"calls of run {id_} wait, but no worker can say which; is one running?")
 
 
-def table(found: WaitingCalls) -> None:
+def table(calls: WaitingCalls) -> None:
     """Print the listing; of arguments longer than a line it says how many characters are not shown."""
-    if not found:
+    if not calls:
         output.hint("no call waits for a person")
         return
-    screen, rows = output.tables(), [_cells(each) for each in found]
-    room = screen.width - MARK_CHARS - whole_width(COLUMNS[:-1], rows)
-    if room >= ARGUMENTS_CHARS_MIN:
-        print_listing(screen, COLUMNS, [(*row, _arguments(each, room)) for row, each in zip(rows, found, strict=True)])
+    screen, rows = output.tables(), [_cells(each) for each in calls]
+    width = screen.width - MARK_CHARS - whole_width(COLUMNS[:-1], rows)
+    if width >= ARGUMENTS_CHARS_MIN:
+        print_listing(screen, COLUMNS, [(*row, _arguments(each, width)) for row, each in zip(rows, calls, strict=True)])
         return
     screen.width = max(screen.width, LINES_CHARS_MIN)
     with screen.capture() as printed:
         print_listing(screen, COLUMNS[:-1], rows)
     head, *lines = printed.get().splitlines()
     screen.print(Text.from_ansi(head))
-    for line, each in zip(lines, found, strict=True):
+    for line, each in zip(lines, calls, strict=True):
         screen.print(Text.from_ansi(line))
         screen.print(f"  {_arguments(each, screen.width - MARK_CHARS)}")
 
@@ -106,9 +106,9 @@ def _cells(call: WaitingCall) -> tuple[str, ...]:
     return tuple(escape(printable(cell)) for cell in (*cells, _moment(call.asked_at), _moment(call.expires_at)))
 
 
-def _arguments(call: WaitingCall, room: int) -> str:
+def _arguments(call: WaitingCall, width: int) -> str:
     """Return at most so many characters of the arguments, with how many are not shown."""
-    return escape(output.short(json.dumps(dict(call.arguments), ensure_ascii=False), min(room, output.LINE_CHARS_MAX)))
+    return escape(output.short(json.dumps(dict(call.arguments), ensure_ascii=False), min(width, output.LINE_CHARS_MAX)))
 
 
 def whole(execution_id: str, call: ToolCall) -> str:

@@ -35,7 +35,7 @@ class Glyphs:
     failed: str
     refused: str
     waiting: str
-    asked: str
+    requested: str
     branch: str
     last: str
     trunk: str
@@ -77,7 +77,7 @@ def figures(share: Share) -> str:
             return f"{share.used:,.0f} / {share.most:,.0f}"
 
 
-def told_share(share: Share, width: int, glyphs: Glyphs, *, with_subagents: bool) -> Text:
+def share_line(share: Share, width: int, glyphs: Glyphs, *, with_subagents: bool) -> Text:
     """Return a limit with its bar; `with_subagents`: steps of theirs are among those that count."""
     about = " with subagents" if with_subagents and share.limit == "steps" else ""
     return Text.assemble(

@@ -1,4 +1,4 @@
-"""How a run is shown while it goes on: step by step, or one line per event; text as it comes. Asks nothing."""
+"""Output of a run under way: step by step, or one line per event, with text as it streams. Asks nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Steps:
         self._announced = 0
         self.streamed = ""
         """The text of the latest answer as far as it was printed."""
-        self.doing = "the run begins"
+        self.doing = "the run starts"
         """What is under way, in a few words."""
 
     @property
@@ -80,7 +80,7 @@ class Steps:
                 if self._announced < watched.step_number:
                     output.announce(watched.step_number, watched.response)
                 else:
-                    output.asked(watched.response)
+                    output.requested_calls(watched.response)
                 self._announced = watched.step_number
             case execution_events.ApprovalRequested():
                 output.waiting(watched.execution_id, watched.call, watched.expires_at)
@@ -114,11 +114,11 @@ def _doing(watched: Watched) -> str:
     """Return what begins with an event; empty where nothing does."""
     match watched:
         case execution_events.InferenceRequestStarted():
-            return f"step {watched.step_number}: the model is asked"
+            return f"step {watched.step_number}: calling the model"
         case execution_events.ToolCallStarted():
             return f"step {watched.step_number}: {watched.call.name} runs"
         case execution_events.SubagentSpawned():
-            return f"step {watched.step_number}: {watched.agent} works"
+            return f"step {watched.step_number}: {watched.agent} runs"
         case execution_events.ApprovalRequested():
             return f"step {watched.step_number}: {watched.call.name} waits for a person"
         case _:
@@ -148,8 +148,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case execution_events.AgentExecutionStarted():
             return watched.agent
         case execution_events.InferenceResponseReceived():
-            asked = counted(len(watched.response.tool_calls), "call")
-            return f"{asked}, {token_count(watched.response.usage)} tokens"
+            requested = counted(len(watched.response.tool_calls), "call")
+            return f"{requested}, {token_count(watched.response.usage)} tokens"
         case execution_events.ToolCallStarted() | execution_events.ApprovalRequested():
             return f"{watched.call.name} {watched.call.id}"
         case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():

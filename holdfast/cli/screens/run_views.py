@@ -1,4 +1,4 @@
-"""How the views of a run look to people: its transcript, its steps as a table, the facts first asked for."""
+"""Output of a run's views: its transcript, its table of steps, its main facts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Transcript:
         self._full = full
         self._cut = 0
         self._section = DEFAULT_SECTION
-        self._shown = 0
+        self._count = 0
 
     def show(self, section: str, message: Message) -> None:
         """Print a message that stands in that section."""
@@ -62,23 +62,25 @@ class Transcript:
         if message.text:
             screen.print(escape(self._text(message.text)))
         for call in message.tool_calls:
-            told = self._text(call.arguments_text)
-            screen.print(f"  [cyan]{escape(call.name)}[/cyan]({escape(told)}) [dim]{escape(printable(call.id))}[/dim]")
+            arguments = self._text(call.arguments_text)
+            screen.print(
+                f"  [cyan]{escape(call.name)}[/cyan]({escape(arguments)}) [dim]{escape(printable(call.id))}[/dim]"
+            )
         screen.print()
-        self._shown += 1
+        self._count += 1
 
     def end(self) -> None:
         """Say what was left out, and how to see it."""
-        if not self._shown:
-            hint("nothing has been said yet")
+        if not self._count:
+            hint("no messages yet")
         if self._cut:
             texts = f"{counted(self._cut, 'text')} {'is' if self._cut == 1 else 'are'}"
             hint(f"{texts} cut to {SHOWN_CHARS_MAX:,} characters; --full shows all of it, --json too")
 
     def _text(self, text: str) -> str:
-        begun, left_out = beginning(text, len(text) if self._full else SHOWN_CHARS_MAX)
+        excerpt, left_out = beginning(text, len(text) if self._full else SHOWN_CHARS_MAX)
         self._cut += bool(left_out)
-        return printable(begun) + (f"\n[{left_out}]" if left_out else "")
+        return printable(excerpt) + (f"\n[{left_out}]" if left_out else "")
 
 
 class Steps:
@@ -100,21 +102,21 @@ class Steps:
         if not self._printed:
             hint("no step has begun yet")
             return
-        taken = head.execution_duration
+        elapsed = head.execution_duration
         spent = tokens(head.usage, head.cost, unpriced_of(head))
-        told = f"{head.status.replace('_', ' ')}, {spent}, {duration(taken.total_seconds() if taken else None)}"
-        console().print(f"[dim]{escape(told)}[/dim]")
+        total = f"{head.status.replace('_', ' ')}, {spent}, {duration(elapsed.total_seconds() if elapsed else None)}"
+        console().print(f"[dim]{escape(total)}[/dim]")
 
     def _print(self) -> None:
         if not self._rows:
             return
         screen = tables()
         widths = step_widths(screen.width)
-        shown = Table(box=None, pad_edge=False, show_header=not self._printed)
+        table = Table(box=None, pad_edge=False, show_header=not self._printed)
         for name, width in widths.items():
             right = "left" if name in ("step", "began") else "right"
-            shown.add_column(name, justify=right, min_width=width, no_wrap=True)  # type: ignore[arg-type]
-        shown.add_column("calls", overflow="fold")
+            table.add_column(name, justify=right, min_width=width, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column("calls", overflow="fold")
         for row in self._rows:
             cells = {
                 "step": str(row.number),
@@ -124,16 +126,16 @@ class Steps:
                 "out": f"{row.usage.output_tokens:,}",
                 "cost": short_dollars(row.cost, row.unpriced) if row.cost or row.unpriced else "-",
             }
-            shown.add_row(*(cells[name] for name in widths), _calls(row))
-        screen.print(shown)
+            table.add_row(*(cells[name] for name in widths), _calls(row))
+        screen.print(table)
         self._rows, self._printed = [], True
 
 
-def step_widths(room: int) -> dict[str, int]:
+def step_widths(available: int) -> dict[str, int]:
     """Return the columns of steps for a terminal of that width, with their widths; the calls take the rest."""
     widths = dict(STEP_WIDTHS)
     for name in GIVING_WAY:
-        if sum(widths.values()) + GAP_CHARS * len(widths) + CALLS_CHARS_MIN <= room:
+        if sum(widths.values()) + GAP_CHARS * len(widths) + CALLS_CHARS_MIN <= available:
             break
         del widths[name]
     return widths
@@ -147,16 +149,16 @@ def _calls(row: StepView) -> str:
 
 
 def _call(call: CallView, row: StepView) -> str:
-    taken = "" if call.seconds is None else f" [dim]{duration(call.seconds)}[/dim]"
+    elapsed = "" if call.seconds is None else f" [dim]{duration(call.seconds)}[/dim]"
     colour = OUTCOMES.get(call.outcome, "yellow")
     by = ""
     if call.approval is not None:
         by = f", {escape(printable(decision_text(call.approval, call.arguments, since=row.started_at)))}"
-    return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}{by}"
+    return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{elapsed}{by}"
 
 
-def debug(told: Mapping[str, Any]) -> None:
+def debug(facts: Mapping[str, Any]) -> None:
     """Print facts, one per line."""
-    for name, value in told.items():
-        shown = value if isinstance(value, str) else json.dumps(value, default=str)
-        console().print(f"[dim]{escape(name):16}[/dim] {escape(printable(shown))}")
+    for name, value in facts.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        console().print(f"[dim]{escape(name):16}[/dim] {escape(printable(text))}")

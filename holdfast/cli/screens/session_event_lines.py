@@ -1,4 +1,4 @@
-"""How a session's events are shown: one line each, or as JSON. Asks nothing and decides nothing."""
+"""Output of a session's events: a line each, or JSON. Asks nothing and decides nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.core.wire.session_events import (
 )
 
 
-def shown(events: Sequence[NumberedEvent], *, as_json: bool) -> None:
+def print_events(events: Sequence[NumberedEvent], *, as_json: bool) -> None:
     """Print the events, and on standard error how many earlier ones are not known any more."""
     missing = 0 if not events else events[-1].sequence - len(events)
     if missing > 0:
@@ -48,11 +48,11 @@ def _detail(event: AnySessionEvent) -> str:
             place = "" if event.place is None or "conversation" not in event.changed else f": {_place(event.place)}"
             return ", ".join(event.changed) + place
         case SessionSuspended():
-            return "" if event.running_id is None else f"run {event.running_id[:ID_CHARS]} goes on to its end"
+            return "" if event.running_id is None else f"run {event.running_id[:ID_CHARS]} continues to its end"
         case SessionResumed():
             return counted(event.waiting, "message") + " waiting"
         case SessionClosed():
-            return counted(event.waiting, "message") + (" kept" if event.at_once else " still to have a turn")
+            return counted(event.waiting, "message") + (" kept" if event.at_once else " still to be answered")
         case _:
             assert_never(event)
 

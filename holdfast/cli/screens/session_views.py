@@ -1,4 +1,4 @@
-"""How sessions, receipts, records and trees look, for people and for programs. Asks nothing and decides nothing."""
+"""Output of sessions, receipts, records and trees, for people and for programs. Asks nothing and decides nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECORD_COLUMNS: Final = (
 # --- sessions
 
 
-def shown_session(view: SessionView, calls: WaitingCalls | None = None, *, as_json: bool) -> None:
+def print_session(view: SessionView, calls: WaitingCalls | None = None, *, as_json: bool) -> None:
     """Print a session, for people or for programs; with the `calls` that wait for a person."""
     if as_json:
         waits = {"calls_waiting": [json_line(each) for each in calls]} if calls else {}
@@ -71,7 +71,7 @@ def shown_session(view: SessionView, calls: WaitingCalls | None = None, *, as_js
     for name, value in lines.items():
         if value:
             screen.print(f"    [dim]{name:14}[/dim]{escape(printable(value))}")
-    pending_calls.shown(calls, view.running_id or "")
+    pending_calls.print_waiting(calls, view.running_id or "")
 
 
 def place(branch: Branch) -> str:
@@ -91,32 +91,32 @@ def _place(view: SessionView) -> str | None:
 
 def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
     """Return a line of the sessions, JSON-ready; null where nobody said so."""
-    told = {**asdict(summary), **_seen(summary, view)}
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
+    line = {**asdict(summary), **_activity(summary, view)}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in line.items()}
 
 
-def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+def _activity(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
     """Return what a worker knows better than the server's listing."""
     if view is None:
         return {"executions": summary.executions, "waiting": None, "updated_at": summary.updated_at}
     return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
 
 
-def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]], none: str = NO_SESSIONS) -> None:
+def sessions(summaries: Sequence[tuple[SessionSummary, SessionView | None]], none: str = NO_SESSIONS) -> None:
     """Print the sessions; `none` is what to say where there is nothing to list."""
-    if not found:
+    if not summaries:
         hint(none)
         return
     rows: list[Sequence[str]] = []
-    for each, view in found:
-        seen = _seen(each, view)
+    for each, view in summaries:
+        activity = _activity(each, view)
         rows.append(
             (
                 each.agent_id,
                 escape(printable(each.agent or "-")),
                 coloured(each.status, SESSION_COLOURS),
-                *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
-                moment(seen["updated_at"] or each.started_at),
+                *("-" if activity[name] is None else f"{activity[name]:,}" for name in ("executions", "waiting")),
+                moment(activity["updated_at"] or each.started_at),
             )
         )
     print_listing(tables(), SESSION_COLUMNS, rows)
@@ -150,9 +150,9 @@ def fate(receipt: Receipt) -> str:
 # --- records
 
 
-def records(found: Sequence[ExecutionRecord]) -> None:
+def records(entries: Sequence[ExecutionRecord]) -> None:
     """Print an agent's records, the newest first."""
-    if not found:
+    if not entries:
         hint("no records; one is written when a run of the agent ends")
         return
     rows = (
@@ -165,41 +165,41 @@ def records(found: Sequence[ExecutionRecord]) -> None:
             moment(each.completed_at),
             escape(short(each.task)),
         )
-        for each in found
+        for each in entries
     )
     print_listing(tables(), RECORD_COLUMNS, rows)
 
 
-def record(found: ExecutionRecord) -> None:
+def record(entry: ExecutionRecord) -> None:
     """Print one record."""
-    screen, run = console(), recorded_run(found)
-    screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
-    screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
-    screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    print_end(screen, run, run.why_stopped if found.why else "")
+    screen, run = console(), recorded_run(entry)
+    screen.print(f"run [bold]{entry.execution_id}[/bold], number {entry.number} of agent {entry.agent_id}")
+    screen.print(f"    [dim]{escape(entry.agent)}, {moment(entry.started_at)}[/dim]")
+    screen.print(f"[bold]asked[/bold] {escape(printable(entry.task))}")
+    print_end(screen, run, run.why_stopped if entry.why else "")
 
 
 # --- trees
 
 
-def tree(found: RunView) -> None:
+def tree(root: RunView) -> None:
     """Print an execution with its subagents."""
-    tables().print(_branch(found, Tree(_label(found))))
+    tables().print(_branch(root, Tree(_label(root))))
 
 
-def _branch(found: RunView, branch: Tree) -> Tree:
-    for child in found.children:
+def _branch(run: RunView, branch: Tree) -> Tree:
+    for child in run.children:
         _branch(child, branch.add(_label(child)))
-    if found.more:
+    if run.more:
         branch.add("[yellow]…and others, which are not shown[/yellow]")
     return branch
 
 
-def _label(found: RunView) -> str:
-    spent = used(found.step_count or 0, found.usage, found.cost, found.seconds, found.unpriced)
-    why = f" ({escape(short(found.why))})" if found.why else ""
-    name = escape(printable(found.agent or "-"))
-    return f"[bold]{name}[/bold] {found.execution_id} {coloured(found.status)}{why} [dim]{escape(spent)}[/dim]"
+def _label(run: RunView) -> str:
+    spent = used(run.step_count or 0, run.usage, run.cost, run.seconds, run.unpriced)
+    why = f" ({escape(short(run.why))})" if run.why else ""
+    name = escape(printable(run.agent or "-"))
+    return f"[bold]{name}[/bold] {run.execution_id} {coloured(run.status)}{why} [dim]{escape(spent)}[/dim]"
 
 
 # --- pieces

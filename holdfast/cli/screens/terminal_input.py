@@ -1,4 +1,4 @@
-"""What a person types in a terminal: lines at a prompt, which can be edited, and keys while an agent works."""
+"""Terminal input: editable lines at a prompt, and keys pressed while an agent works."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Keyboard:
         self._session: PromptSession[str] = PromptSession(output=output)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._typed = ""
-        self._left = False
+        self._closed = False
 
     async def line(self, prompt: str, draft: str = "") -> str:
         """Return a line that is typed at a prompt and begins as `draft`; Ctrl-C drops what is typed.
@@ -85,7 +85,7 @@ class Keyboard:
 
         def read() -> None:
             keys = os.read(sys.stdin.fileno(), LINE_BYTES_MAX)
-            self._left = self._left or not keys or CTRL_D in keys
+            self._closed = self._closed or not keys or CTRL_D in keys
             self._typed += self._decoder.decode(keys)
             loop.remove_reader(sys.stdin)  # what comes next is for the prompt that shows it
             pressed.set()
@@ -100,7 +100,7 @@ class Keyboard:
 
     def typed(self) -> tuple[list[str], str]:
         """Return the whole lines typed without a prompt, and the beginning of the next. Raises LeaveRequest."""
-        if self._left:
+        if self._closed:
             raise LeaveRequest(interrupted=False)
         *lines, draft = self._typed.split("\n")
         self._typed = ""

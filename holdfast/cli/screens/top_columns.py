@@ -1,4 +1,4 @@
-"""The columns of `holdfast top`: what each says of a row, and how rows are ordered by it. Asks and prints nothing."""
+"""The columns of `holdfast top`: the text of each cell, and the order of rows. Asks and prints nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from holdfast.cli.screens import listing_table
 from holdfast.cli.screens.listing_table import SHORT_ID_CHARS
 from holdfast.cli.screens.output import COLOURS, short
-from holdfast.cli.screens.progress_bars import Glyphs, bar, told_share
+from holdfast.cli.screens.progress_bars import Glyphs, bar, share_line
 from holdfast.cli.screens.session_views import SESSION_COLOURS
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.amounts import ESTIMATED, counted, duration, short_dollars
@@ -88,19 +88,19 @@ def _waiting(row: Row) -> Text:
     return Text(counted(number, "call") if number else NOTHING, "yellow" if number else "dim")
 
 
-def _told(value: float | str | None, form: str = "{}") -> Text:
+def _cell(value: float | str | None, form: str = "{}") -> Text:
     return Text(NOTHING, "dim") if value in (None, "") else Text(short(form.format(value)))
 
 
 def _tokens(row: Row) -> Text:
     estimated = row.run.usage.estimated_tokens if row.run else row.listed.summary.estimated_tokens
-    return _told(tokens(row), f"{ESTIMATED if estimated else ''}{{:,}}")
+    return _cell(tokens(row), f"{ESTIMATED if estimated else ''}{{:,}}")
 
 
 def _cost(row: Row) -> Text:
     """Return the cost; in a table that fits a screen the models without a price go unnamed."""
-    known = cost(row)
-    return _told(None if known is None else short_dollars(known, (row.run or row.listed.summary).unpriced))
+    amount = cost(row)
+    return _cell(None if amount is None else short_dollars(amount, (row.run or row.listed.summary).unpriced))
 
 
 def _last(value: float | None) -> float:
@@ -123,7 +123,7 @@ def _number(name: str, rank: int, text: Callable[[Row], Text], value: Callable[[
 
 
 COLUMNS: Final = (
-    Column("agent", least=8, text=_of(lambda row: _told(_agent(row))), order=lambda row, _: _agent(row)),
+    Column("agent", least=8, text=_of(lambda row: _cell(_agent(row))), order=lambda row, _: _agent(row)),
     Column(
         "id",
         least=SHORT_ID_CHARS,
@@ -131,7 +131,7 @@ COLUMNS: Final = (
         order=lambda row, _: row.listed.id,
     ),
     Column("status", least=8, text=_of(_status), order=lambda row, _: (row.listed.kind, row.listed.status)),
-    _number("steps", 1, lambda row: _told(steps(row)), steps),
+    _number("steps", 1, lambda row: _cell(steps(row)), steps),
     _number("tokens", 5, _tokens, tokens),
     _number("cost", 4, _cost, cost),
     Column("budget", rank=2, text=_budget, order=_used, falling=True),
@@ -146,13 +146,13 @@ COLUMNS: Final = (
     Column(
         "tenant",
         rank=6,
-        text=_of(lambda row: _told(row.listed.tenant)),
+        text=_of(lambda row: _cell(row.listed.tenant)),
         order=lambda row, _: row.listed.tenant or "",
     ),
     Column(
         "parent",
         rank=7,
-        text=_of(lambda row: _told((row.listed.parent or "")[:ID_CHARS])),
+        text=_of(lambda row: _cell((row.listed.parent or "")[:ID_CHARS])),
         order=lambda row, _: row.listed.parent or "",
     ),
 )
@@ -163,7 +163,7 @@ FIRST: Final = NAMES.index("elapsed")
 """What rows are ordered by at first: the latest to begin on top."""
 
 
-def shown(of: Iterable[Row], width: int) -> tuple[Column, ...]:
+def visible_columns(of: Iterable[Row], width: int) -> tuple[Column, ...]:
     """Return the columns for a terminal of that width: in a narrow one the last two only where they say something."""
     if width >= WIDE_CHARS or any(row.listed.tenant or row.listed.parent for row in of):
         return COLUMNS
@@ -202,4 +202,4 @@ def as_data(row: Row, now: datetime) -> dict[str, Any]:
 def limits(row: Row, now: datetime, glyphs: Glyphs) -> list[Text]:
     """Return a line with a bar for each limit."""
     theirs = row.run is not None and row.run.steps_used != row.run.step_count
-    return [told_share(each, 2 * BAR_CHARS, glyphs, with_subagents=theirs) for each in row.shares(now)]
+    return [share_line(each, 2 * BAR_CHARS, glyphs, with_subagents=theirs) for each in row.shares(now)]

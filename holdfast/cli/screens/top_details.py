@@ -1,4 +1,4 @@
-"""What `holdfast top` shows of one row beside the table: where it is, what waits, what was said. Asks nothing."""
+"""The details pane of `holdfast top`: one row's limits, step, waiting calls and latest text. Asks nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def details(row: Row, now: datetime, glyphs: Glyphs, coming: str = "") -> Text:
     """Return all that is known of a row; `coming` is the end of an answer under way."""
     listed = row.listed
     lines = [Text.assemble((listed.kind, "bold"), f" {listed.id}", (f"  since {moment(row.started_at)}", "dim"))]
-    told = {"agent": listed.summary.agent, "tenant": listed.tenant, "parent": listed.parent}
-    lines.append(Text("  ".join(f"{name} {short(value)}" for name, value in told.items() if value), "dim"))
+    labels = {"agent": listed.summary.agent, "tenant": listed.tenant, "parent": listed.parent}
+    lines.append(Text("  ".join(f"{name} {short(value)}" for name, value in labels.items() if value), "dim"))
     if row.unread:
         lines.append(Text(short(row.unread), "yellow"))
     if row.run is not None:
         lines += [*limits(row, now, glyphs), *_step(row.step, now), *_waiting(row)]
-        lines += _said(coming or (row.step.text[-LIVE_TEXT_CHARS_MAX:] if row.step else ""))
+        lines += _last_lines(coming or (row.step.text[-LIVE_TEXT_CHARS_MAX:] if row.step else ""))
         if row.run.stop_reason not in (None, StopReason.COMPLETED):
             lines.append(Text(f"stops: {short(row.run.why_stopped)}", "yellow"))
     return Text("\n").join(lines)
@@ -80,6 +80,6 @@ def _waiting(row: Row) -> Iterator[Text]:
         yield Text(f"    digest {short_digest(each.digest)}: a approves, d denies", "yellow")
 
 
-def _said(text: str) -> list[Text]:
-    said = [line for line in printable(text).splitlines() if line.strip()][-TEXT_LINES:]
-    return [Text("says", "bold"), *map(Text, said)] if said else []
+def _last_lines(text: str) -> list[Text]:
+    lines = [line for line in printable(text).splitlines() if line.strip()][-TEXT_LINES:]
+    return [Text("says", "bold"), *map(Text, lines)] if lines else []

@@ -1,4 +1,4 @@
-"""What `holdfast top` asks a person before it does something: the question is whole, and nothing is the default."""
+"""The confirmation prompts of `holdfast top`: each shows all of what it asks about, and nothing is the default."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Question(ModalScreen[Answer | None]):
     #keys { color: $text-muted; }
     """
 
-    def __init__(self, asked: str, about: Sequence[Text], *, reason: str = "") -> None:
+    def __init__(self, question: str, about: Sequence[Text], *, reason: str = "") -> None:
         super().__init__()
-        self._asked = asked
+        self._question = question
         self._about = about
         self._reason = reason
         self._place = 0
@@ -52,7 +52,7 @@ class Question(ModalScreen[Answer | None]):
     def compose(self) -> ComposeResult:
         """Lay it out."""
         with Vertical(id="box"):
-            yield Static(Text(self._asked, "bold"), id="asked")
+            yield Static(Text(self._question, "bold"), id="asked")
             with VerticalScroll(id="scroll"):
                 yield Static(id="about")
             if self._reason:

@@ -1,4 +1,4 @@
-"""The screen of `holdfast top`: all agents at work, looked at again and again; from here one stops and approves."""
+"""The screen of `holdfast top`: all agents at work, refreshed; it stops runs and decides about calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from holdfast.cli.commands.approvals import login
 from holdfast.cli.screens.output import short
 from holdfast.cli.screens.progress_bars import Glyphs, glyphs_of
-from holdfast.cli.screens.top_columns import COLUMNS, FIRST, Column, ordered, shown, waiting
+from holdfast.cli.screens.top_columns import COLUMNS, FIRST, Column, ordered, visible_columns, waiting
 from holdfast.cli.screens.top_details import call, details
 from holdfast.cli.screens.top_prompts import Answer, Question
 from holdfast.client.holdfast import Holdfast
@@ -75,7 +75,7 @@ class TopScreen(App[int]):
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("less_than_sign,comma", "order(-1)", "order by", key_display="< >"),
         Binding("greater_than_sign,full_stop", "order(1)", show=False),
-        Binding("r", "turn", "turn round"),
+        Binding("r", "turn", "reverse"),
         Binding("escape", "close", show=False),
     ]
     CSS = """
@@ -94,14 +94,14 @@ class TopScreen(App[int]):
         self._limit = limit
         self._list_seconds = list_seconds
         self._query = query
-        self._wanted = query
+        self._pending_query = query
         """The query that is being tried."""
-        self._found = first
+        self._overview = first
         self._rows: dict[str, Row] = {each.id: Row(each) for each in first.rows}
         self._widths: dict[str, int] = {}
         self._order: list[str] = []
         """The ids of the rows as they stand in the table."""
-        self._shown: tuple[Column, ...] = COLUMNS
+        self._columns: tuple[Column, ...] = COLUMNS
         self._column, self._turned = FIRST, False
         self._refused = ""
         """Why the server has not taken the query that was typed."""
@@ -136,58 +136,58 @@ class TopScreen(App[int]):
 
     async def _list_for_ever(self) -> None:
         while True:
-            wanted = self._wanted
+            query = self._pending_query
             try:
-                found = await overview(self._client, wanted or None, self._limit)
+                listing = await overview(self._client, query or None, self._limit)
             except InvalidInput as error:
-                self._refuse(wanted, str(error))
+                self._refuse(query, str(error))
             except HoldfastError as error:
                 self._away = str(error)
             else:
                 self._away = ""
-                self._take(wanted, found)
+                self._take(query, listing)
             self._draw()
             await _passed(self._again, self._list_seconds)
 
-    def _take(self, wanted: str, found: Overview) -> None:
+    def _take(self, query: str, listing: Overview) -> None:
         """Take in what is under way, and that the server has understood the query."""
-        if wanted != self._wanted:  # another one was typed meanwhile
+        if query != self._pending_query:  # another one was typed meanwhile
             return
-        if wanted != self._query or self._filter.has_class("trying"):
-            self._query = wanted
+        if query != self._query or self._filter.has_class("trying"):
+            self._query = query
             self._close_filter()
-        self._found = found
-        known = self._rows
+        self._overview = listing
+        previous = self._rows
         self._rows = {}
-        for each in found.rows:
-            row = known.get(each.id)
+        for each in listing.rows:
+            row = previous.get(each.id)
             self._rows[each.id] = Row(each) if row is None else replace(row, listed=each)
 
-    def _refuse(self, wanted: str, why: str) -> None:
+    def _refuse(self, query: str, problem: str) -> None:
         """Say what is wrong with a query; what is shown stays, and so does what was typed."""
-        if wanted == self._wanted:
-            self._wanted = self._query
-            self._refused = why
+        if query == self._pending_query:
+            self._pending_query = self._query
+            self._refused = problem
             self._filter.remove_class("trying")
 
     async def _ask_for_ever(self) -> None:
         while True:
             began = time.monotonic()
-            told = await rows(self._client, [self._rows[id_].listed for id_ in self._seen() if id_ in self._rows])
-            for row in told:
-                self._told(row)
+            answers = await rows(self._client, [self._rows[id_].listed for id_ in self._visible() if id_ in self._rows])
+            for row in answers:
+                self._update_row(row)
             await self._ask_details()
             self._draw()
             await _passed(self._ask_again, max(ASK_SECONDS, (time.monotonic() - began) * BUSY_SHARE))
 
-    def _told(self, row: Row) -> None:
+    def _update_row(self, row: Row) -> None:
         """Take in what a worker has told; where it has not, what it told before still stands."""
-        known = self._rows.get(row.listed.id)
-        if known is not None:
-            latest = row if row.run else replace(known, unread=row.unread)
-            self._rows[row.listed.id] = replace(latest, listed=known.listed)
+        previous = self._rows.get(row.listed.id)
+        if previous is not None:
+            latest = row if row.run else replace(previous, unread=row.unread)
+            self._rows[row.listed.id] = replace(latest, listed=previous.listed)
 
-    def _seen(self) -> list[str]:
+    def _visible(self) -> list[str]:
         """Return the ids of the rows that are to be seen."""
         first = max(0, int(self._table.scroll_offset.y))
         return self._order[first : first + max(1, self._table.size.height)]
@@ -197,14 +197,14 @@ class TopScreen(App[int]):
         if row is None or row.listed.kind != "run" or not self._pane.display:
             return
         try:
-            told = await progress(self._client, row.listed, whole=True)
+            answer = await progress(self._client, row.listed, whole=True)
             coming = ""
-            if told.step is not None and told.step.asking:
-                coming = await text_so_far(self._client, row.listed.id, row.listed.run_id, told.step.number)
+            if answer.step is not None and answer.step.asking:
+                coming = await text_so_far(self._client, row.listed.id, row.listed.run_id, answer.step.number)
         except HoldfastError:
             return  # the row says so already
         self._coming = row.listed.id, coming
-        self._told(told)
+        self._update_row(answer)
 
     # --- drawing
 
@@ -235,7 +235,7 @@ class TopScreen(App[int]):
             return  # a question is being asked: what is below it waits
         now = _now()
         self._draw_head()
-        away = f"{short(self._away)}; asking again, what is shown may be old" if self._away else ""
+        away = f"{short(self._away)}; trying again, what is shown may be old" if self._away else ""
         banner = self.query_one("#banner", Static)
         banner.display = bool(self._refused or away)
         banner.update(Text("\n".join(filter(None, (printable(self._refused), away)))))
@@ -243,28 +243,28 @@ class TopScreen(App[int]):
         self._draw_details(now)
 
     def _draw_head(self) -> None:
-        shown, there = len(self._rows), self._found.in_all
-        many = f"{shown:,} of {there:,}" if there > shown else f"{shown:,}"
+        count, total = len(self._rows), self._overview.in_all
+        many = f"{count:,} of {total:,}" if total > count else f"{count:,}"
         waits = sum(waiting(each) > 0 for each in self._rows.values())
         column = COLUMNS[self._column]
         arrow = "falling" if column.falling != self._turned else "rising"
-        told = [f"{self._client.address}", f"{many} under way", f"by {column.name}, {arrow}"]
-        told += [f"{waits} waiting"] if waits else []
-        told += [f"only {short(self._query)}"] if self._query else []
-        self.query_one("#head", Static).update(Text(" · ".join(told) if self._glyphs.more == "…" else ", ".join(told)))
+        head = [f"{self._client.address}", f"{many} under way", f"by {column.name}, {arrow}"]
+        head += [f"{waits} waiting"] if waits else []
+        head += [f"only {short(self._query)}"] if self._query else []
+        self.query_one("#head", Static).update(Text(" · ".join(head) if self._glyphs.more == "…" else ", ".join(head)))
 
     def _draw_rows(self, now: datetime) -> None:
         table, selected = self._table, self._selected
         in_order = ordered(self._rows.values(), self._column, now, turned=self._turned)
         order = [row.listed.id for row in in_order]
-        columns = shown(in_order, self.size.width)
-        if columns == self._shown and order == self._order and self._draw_seen(now):
+        columns = visible_columns(in_order, self.size.width)
+        if columns == self._columns and order == self._order and self._draw_visible(now):
             return
-        self._shown = columns
+        self._columns = columns
         cells = [self._cells(row, now) for row in in_order]
         scrolled, place = table.scroll_offset, table.cursor_row
         table.clear(columns=True)
-        for number, column in enumerate(self._shown):
+        for number, column in enumerate(self._columns):
             # measured here and not by the table, which takes a second for a thousand rows
             needed = max([cell_len(column.name), *(row[number].cell_len for row in cells)])
             self._widths[column.name] = min(needed, CELL_CHARS_MAX)
@@ -277,11 +277,11 @@ class TopScreen(App[int]):
         table.move_cursor(row=max(0, min(place, len(order) - 1)), scroll=False, animate=False)
         table.scroll_to(scrolled.x, scrolled.y, animate=False, immediate=True)
 
-    def _draw_seen(self, now: datetime) -> bool:
+    def _draw_visible(self, now: datetime) -> bool:
         """Bring what is to be seen up to date; False where a column has become too narrow for it."""
         table = self._table
-        for id_ in self._seen():
-            for column, text in zip(self._shown, self._cells(self._rows[id_], now), strict=True):
+        for id_ in self._visible():
+            for column, text in zip(self._columns, self._cells(self._rows[id_], now), strict=True):
                 if min(text.cell_len, CELL_CHARS_MAX) > self._widths[column.name]:
                     return False
                 if table.get_cell(id_, column.name) != text:
@@ -289,8 +289,8 @@ class TopScreen(App[int]):
         return True
 
     def _cells(self, row: Row, now: datetime) -> list[Text]:
-        cells = [each.text(row, now, self._glyphs) for each in self._shown]
-        for column, text in zip(self._shown, cells, strict=True):
+        cells = [each.text(row, now, self._glyphs) for each in self._columns]
+        for column, text in zip(self._columns, cells, strict=True):
             text.justify = "right" if column.right else "left"
         return cells
 
@@ -333,7 +333,7 @@ class TopScreen(App[int]):
     def action_close(self) -> None:
         """Close what was opened last: the filter, else the details."""
         if self._filter.display:
-            self._wanted = self._query
+            self._pending_query = self._query
             self._close_filter()
         else:
             self._pane.display = False
@@ -357,7 +357,7 @@ class TopScreen(App[int]):
     @on(Input.Submitted, "#filter")
     def try_query(self, typed: Input.Submitted) -> None:
         """Try the query that was typed; the server says whether it understands it."""
-        self._wanted, self._refused = typed.value.strip(), ""
+        self._pending_query, self._refused = typed.value.strip(), ""
         self._filter.add_class("trying")
         self._again.set()
 
@@ -373,23 +373,25 @@ class TopScreen(App[int]):
         if row is None:
             return
         about = Text(f"{row.listed.kind} {row.listed.id} of {short(row.listed.summary.agent or 'an agent')}")
-        self._ask(Question("stop it?", [about], reason="why; kept with the run"), lambda said: self._stop(row, said))
+        self._ask(
+            Question("stop it?", [about], reason="why; kept with the run"), lambda answer: self._stop(row, answer)
+        )
 
-    async def _stop(self, row: Row, said: Answer) -> None:
+    async def _stop(self, row: Row, answer: Answer) -> None:
         if row.listed.kind == "session":
-            view = await self._client.agent(row.listed.id).stop(said.reason, source="top")
-            taken = view.running_id is not None
+            view = await self._client.agent(row.listed.id).stop(answer.reason, source="top")
+            accepted = view.running_id is not None
         else:
-            taken = await self._client.stop(row.listed.id, said.reason, source="top")
-        self.notify(f"stop requested for {row.listed.id}" if taken else "nothing ran any more", markup=False)
+            accepted = await self._client.stop(row.listed.id, answer.reason, source="top")
+        self.notify(f"stop requested for {row.listed.id}" if accepted else "nothing was running any more", markup=False)
 
     def action_approve(self) -> None:
         """Ask whether to let a call run that waits."""
-        self._decide("approve", "let this call run?", "")
+        self._decide("approve", "approve this call?", "")
 
     def action_deny(self) -> None:
         """Ask whether to keep a call from running that waits, and why."""
-        self._decide("deny", "keep this call from running?", "why; the model is told")
+        self._decide("deny", "deny this call?", "why; the model is told")
 
     def _decide(self, decision: Decision, question: str, reason: str) -> None:
         row = self._selected
@@ -401,31 +403,31 @@ class TopScreen(App[int]):
 
         async def ask() -> None:
             # as it is now, not as it was last shown
-            told = await progress(self._client, row.listed, seconds_max=DECIDE_SECONDS_MAX)
-            self._told(told)
-            calls = told.waiting
+            latest = await progress(self._client, row.listed, seconds_max=DECIDE_SECONDS_MAX)
+            self._update_row(latest)
+            calls = latest.waiting
             if not calls:
                 self.notify("no call of this run waits", severity="warning")
                 return
             about = [call(each) for each in calls]
             asking = Question(question, about, reason=reason)
-            self._ask(asking, lambda said: self._decided(calls[said.place], decision, said.reason))
+            self._ask(asking, lambda answer: self._decided(calls[answer.place], decision, answer.reason))
 
         self._do(ask())
 
     async def _decided(self, about: WaitingCall, decision: Decision, reason: str) -> None:
         """Decide about the call as it was shown: its digest says which that was."""
         verdict = replaced(Verdict(decision=decision, by=login(), reason=reason), digest=about.digest)
-        taken = await self._client.decide(about.execution_id, about.call_id, verdict)
+        accepted = await self._client.decide(about.execution_id, about.call_id, verdict)
         done = f"{decision}: {about.tool} {about.call_id}"
-        self.notify(short(done) if taken else "the run had ended already", markup=False)
+        self.notify(short(done) if accepted else "the run had already ended", markup=False)
 
     # --- doing what was asked for
 
     def _ask(self, question: Question, then: Callable[[Answer], Awaitable[None]]) -> None:
-        def answered(said: Answer | None) -> None:
-            if said is not None:
-                self._do(then(said))
+        def answered(answer: Answer | None) -> None:
+            if answer is not None:
+                self._do(then(answer))
 
         self.push_screen(question, answered)
 

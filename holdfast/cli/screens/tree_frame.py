@@ -1,4 +1,4 @@
-"""One picture of a `LiveView`: as many lines as the terminal has, the most important ones. Asks and prints nothing."""
+"""One frame of a `LiveView`: the most important lines, as many as the terminal has. Asks and prints nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.screens.output import COLOURS, approve_command, arguments_line, short, tokens
-from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share
+from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, share_line, spinner
 from holdfast.client.watch_events import retry_line
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
@@ -96,10 +96,10 @@ class Viewport:
     def frame(self, view: LiveView, notice: str = "") -> list[Text]:
         """Return the lines of one picture, at most `height`; `notice` is what is not as it should be."""
         top = [*self._notice(notice), *self._earlier(view), *self._budget(view), *self._waiting(view)]
-        room = self.height - len(top)
-        if room < 1:
+        available = self.height - len(top)
+        if available < 1:
             return [self._cut(line) for line in top[: self.height]]
-        return [self._cut(line) for line in (*top, *self._tree(view, room))]
+        return [self._cut(line) for line in (*top, *self._tree(view, available))]
 
     def last(self, view: LiveView) -> list[Text]:
         """Return the picture that stays when the run has ended: the tree, without what only counts while it runs."""
@@ -126,36 +126,36 @@ class Viewport:
         width = max(BAR_CHARS_MIN, min(BAR_CHARS, self.width - LABEL_CHARS - 18))
         shares = root.shares(self.now)
         for share in shares if self.height >= LOW_LINES else filter(None, [tightest(shares)]):
-            yield told_share(share, width, self.glyphs, with_subagents=root.steps_used != root.step_count)
+            yield share_line(share, width, self.glyphs, with_subagents=root.steps_used != root.step_count)
 
     def _waiting(self, view: LiveView) -> Iterator[Text]:
         """Give what is to be decided, folded instead of cut: the command is there to be copied."""
         waiting = view.waiting
         for run, call in waiting[:WAITING_SHOWN]:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
-            told = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) waits for approval{until}"
-            yield from _folded(printable(told), self.width, "yellow")
+            line = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) waits for approval{until}"
+            yield from _folded(printable(line), self.width, "yellow")
             command = approve_command(run.execution_id, call.id, call.digest)
             yield from _folded(f"  {command}", self.width, "bold yellow")
         if len(waiting) > WAITING_SHOWN:
-            told = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
-            yield Text(told, "yellow")
+            line = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
+            yield Text(line, "yellow")
 
     # --- the tree
 
-    def _tree(self, view: LiveView, room: int) -> list[Text]:
+    def _tree(self, view: LiveView, available: int) -> list[Text]:
         root = view.root
         if root is None:
             return []
         lines: list[Text] = []
         for detail in DETAILS[3:] if len(view.runs) > MANY_RUNS else DETAILS:
-            if min(detail.steps, len(root.steps)) >= room and detail is not DETAILS[-1]:
+            if min(detail.steps, len(root.steps)) >= available and detail is not DETAILS[-1]:
                 continue  # each of them takes a line at least
             lines = list(self._flat(self._node(view, root, detail, 0)))
-            if len(lines) <= room:
+            if len(lines) <= available:
                 return lines
-        cut = Text(f"{self.glyphs.more} {len(lines) - room + 1} more lines", "dim")
-        return [*lines[: room - 1], cut]
+        cut = Text(f"{self.glyphs.more} {len(lines) - available + 1} more lines", "dim")
+        return [*lines[: available - 1], cut]
 
     def _flat(self, node: Node, before: str = "", lead: str = "") -> Iterator[Text]:
         yield Text.assemble((lead, "dim"), node.label)
@@ -169,12 +169,12 @@ class Viewport:
     def _node(self, view: LiveView, run: RunView, detail: Detail, depth: int) -> Node:
         if run.is_over and depth:  # what a subagent that has ended has done stands in its parent's step
             return Node(self._run(run))
-        shown = run.steps[-(detail.steps if not depth else min(2, detail.steps)) :]
-        earlier = shown[0].number - 1 if shown else run.step_count or 0
+        steps = run.steps[-(detail.steps if not depth else min(2, detail.steps)) :]
+        earlier = steps[0].number - 1 if steps else run.step_count or 0
         below: list[Node] = []
         if earlier:
             below.append(Node(Text(f"{self.glyphs.more} {counted(earlier, 'earlier step')}", "dim")))
-        below += [self._step(view, run, each, detail, depth) for each in shown]
+        below += [self._step(view, run, each, detail, depth) for each in steps]
         if run.why_stopped and not run.is_over:
             below.append(Node(Text(f"stops: {_line(run.why_stopped)}", "yellow")))
         return Node(self._run(run), tuple(below))
@@ -213,12 +213,12 @@ class Viewport:
         if step.usage.total_tokens:
             label.append(f", {token_count(step.usage)} tokens", "dim")
         if step.asking and under_way:
-            label.append(f"  {self._spin()} {'answering' if step.text else 'asking the model'}", "cyan")
-        said = self._answer(step, detail, depth, under_way=under_way)
-        below = [Node(said[0], more=tuple(said[1:]))] if said else []
+            label.append(f"  {self._spin()} {'answering' if step.text else 'calling the model'}", "cyan")
+        answer = self._answer(step, detail, depth, under_way=under_way)
+        below = [Node(answer[0], more=tuple(answer[1:]))] if answer else []
         if step.retry and under_way:
-            told = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
-            below.insert(0, Node(Text(told, "yellow")))
+            retry = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
+            below.insert(0, Node(Text(retry, "yellow")))
         return Node(label, (*below, *self._calls(view, step, detail, depth)))
 
     def _answer(self, step: StepView, detail: Detail, depth: int, *, under_way: bool) -> list[Text]:
@@ -227,25 +227,25 @@ class Viewport:
         if not step.text.strip() or not lines:
             return []
         width = max(LINE_CHARS_MIN, self.width - 2 * (2 * depth + 2) - 1)
-        said = step.text.strip()
+        text = step.text.strip()
         if step.calls and not under_way:
-            [line, *more] = _folded(printable(said[: 2 * width]), width, "") or [Text()]
+            [line, *more] = _folded(printable(text[: 2 * width]), width, "") or [Text()]
             return [Text.assemble(line, self.glyphs.more if more else "")]
-        folded = _folded(printable(said[-2 * lines * width :]), width, "")
+        folded = _folded(printable(text[-2 * lines * width :]), width, "")
         return [each for each in folded if each.plain.strip()][-lines:]
 
     def _calls(self, view: LiveView, step: StepView, detail: Detail, depth: int) -> Iterator[Node]:
         """Give the calls in their order; where there are too many, those without an end come first."""
-        shown: Sequence[CallView] = step.calls
-        if len(shown) > detail.calls:
-            wanted = sorted(shown, key=lambda call: not call.is_open)[: detail.calls]
-            shown = [call for call in step.calls if call in wanted][: detail.calls]
-        for call in shown:
+        calls: Sequence[CallView] = step.calls
+        if len(calls) > detail.calls:
+            chosen = sorted(calls, key=lambda call: not call.is_open)[: detail.calls]
+            calls = [call for call in step.calls if call in chosen][: detail.calls]
+        for call in calls:
             child = view.run(call.execution_id)
             below = () if child is None else (self._node(view, child, detail, depth + 1),)
             yield Node(self._call(call), below)
-        if left := len(step.calls) - len(shown):
-            yield Node(Text(f"{self.glyphs.more} {counted(left, 'more call')}", "dim"))
+        if hidden := len(step.calls) - len(calls):
+            yield Node(Text(f"{self.glyphs.more} {counted(hidden, 'more call')}", "dim"))
 
     def _call(self, call: CallView) -> Text:
         sign, colour = OUTCOMES.get(call.outcome, ("", ""))
@@ -255,7 +255,7 @@ class Viewport:
         elif call.outcome == CallStage.RUNNING:
             label = Text(f"{self._spin()} ", "cyan")
         else:
-            label = Text(f"{self.glyphs.waiting if waits else self.glyphs.asked} ", "yellow")
+            label = Text(f"{self.glyphs.waiting if waits else self.glyphs.requested} ", "yellow")
         label = Text.assemble(label, (_line(call.tool), "cyan"), f"({_arguments(call)})")
         if call.started_at is not None and call.outcome != CallStage.WAITING:
             label.append(f" {duration(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")

@@ -1,4 +1,4 @@
-"""A run drawn as a tree again and again while it goes on, on a screen of its own; at its end its last picture stays."""
+"""The live tree of `holdfast watch`: redrawn on a screen of its own; the last frame stays when the run ends."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class TreeView:
         first = time.monotonic()
         while True:
             began = time.monotonic()
-            shown = self._view if self._is_known(began - first) else LiveView()
-            lines = self._picture(self._console.height).frame(shown, self._notice)
+            view = self._view if self._is_known(began - first) else LiveView()
+            lines = self._picture(self._console.height).frame(view, self._notice)
             live.update(Group(*lines), refresh=True)
             await asyncio.sleep(max(FRAME_SECONDS, (time.monotonic() - began) * IDLE_SHARE))
 

@@ -1,4 +1,4 @@
-"""`AgentHandle` without await: every method is that of `holdfast.client.AgentHandle`, where its meaning stands."""
+"""`AgentHandle` without await; `holdfast.client.AgentHandle` documents each method."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AgentHandle(Generic[AnswerT]):
         while_running: WhileRunning | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> Receipt:
-        """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes."""
+        """Send a message to the agent, and return once it is stored: it will be answered, whatever crashes."""
         return self._portal.run(
             self._inner.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
         )
@@ -61,11 +61,11 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
     def ask(self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
-        """Say something and wait, however long, for the answer: the end of the run that gave it, with its `output`."""
+        """Send a message and wait, however long, for the answer: the result of its run, with its `output`."""
         return self._portal.run(self._inner.ask(text, answers=cast("type[Any]", answers), **options))
 
     def answer(self, receipt: Receipt) -> AgentState:
-        """Wait, however long, for the answer to a message: the final state of the execution that it was said in."""
+        """Wait, however long, for the answer to a message: the final state of its execution."""
         return self._portal.run(self._inner.answer(receipt))
 
     def stop(
@@ -91,7 +91,7 @@ class AgentHandle(Generic[AnswerT]):
         return self._portal.run(self._inner.resume())
 
     def close(self, *, stop: bool = False) -> SessionView:
-        """Have the session take nothing any more; what it has taken comes to its end first."""
+        """Close the session for good, after what it has accepted."""
         return self._portal.run(self._inner.close(stop=stop))
 
     def change(
@@ -104,7 +104,7 @@ class AgentHandle(Generic[AnswerT]):
         while_running: WhileRunning | None = None,
         subagents: Iterable[AgentDefinition | Agent[Any]] | None = None,
     ) -> SessionView:
-        """Change what the agent is, from the next step of what runs on; what is not given stays."""
+        """Change the agent, from the next step of an execution under way; what is not given stays."""
         return self._portal.run(
             self._inner.change(
                 definition,

@@ -1,4 +1,4 @@
-"""`Portal`: an event loop in a thread of its own, into which programs without one call."""
+"""`Portal`: an event loop in a thread of its own, for programs without one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Portal:
     """Runs coroutines for callers that block meanwhile. Any thread may call; Ctrl-C cancels what is waited for."""
 
     def __init__(self) -> None:
-        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        thread = threading.Thread(target=_serve, args=(begun,), name="holdfast", daemon=True)
+        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        thread = threading.Thread(target=_serve, args=(started,), name="holdfast", daemon=True)
         thread.start()
-        self._loop, stop = begun.result()
+        self._loop, stop = started.result()
         self._close = weakref.finalize(self, _stop, self._loop, stop, thread)  # also when the program ends
 
-    def run(self, asked: Coroutine[Any, Any, T]) -> T:
-        """Return what `asked` comes to, or raise what it raises."""
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `coroutine`, or raise its error."""
         if not self._close.alive:
-            asked.close()
+            coroutine.close()
             raise InvalidInput("the connection is closed; connect again")
         ended = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_until_its_end(asked, ended), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_until_its_end(coroutine, ended), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -45,36 +45,36 @@ class Portal:
                 ended.wait(ENDING_SECONDS_MAX)
             raise
 
-    def each(self, asked: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Yield what `asked` yields; it is closed when its consumer goes no further."""
+    def each(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Yield the `items`; their generator is closed when the consumer stops."""
         over = object()
         try:
-            while (item := self.run(_awaited(anext(asked, over)))) is not over:
+            while (item := self.run(_awaited(anext(items, over)))) is not over:
                 yield item  # type: ignore[misc]  # whatever is not the end
         finally:
             if self._close.alive:
-                self.run(_awaited(asked.aclose()))
+                self.run(_awaited(items.aclose()))
 
     def close(self) -> None:
         """Cancel whatever still runs and end the thread. Closing again is nothing."""
         self._close()
 
 
-async def _awaited(asked: Awaitable[T]) -> T:
-    return await asked
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
 
 
-async def _until_its_end(asked: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+async def _until_its_end(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
     try:
-        return await asked
+        return await coroutine
     finally:
         ended.set()
 
 
-def _serve(begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+def _serve(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
     async def until_stopped() -> None:
         stop = asyncio.Event()
-        begun.set_result((asyncio.get_running_loop(), stop))
+        started.set_result((asyncio.get_running_loop(), stop))
         await stop.wait()
 
     with asyncio.Runner() as runner:  # cancels at its end what still runs

@@ -1,4 +1,4 @@
-"""`Runs` without await: every method is that of `holdfast.client.Holdfast`, where its meaning stands."""
+"""`Runs` without await; `holdfast.client.Holdfast` documents each method."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 KindT = TypeVar("KindT")
 
 ALL_OF: Final = ("tools", "hooks")
-"""What can be had whole, by the word `all`."""
+"""The fields that take the word `all` in place of a list."""
 
 TOOLS_CACHED_MAX: Final = 1_024
-"""So many functions keep the tool that was made of them: a program can make agents of new functions for ever."""
+"""The most functions whose tool is cached: a program may build agents from new functions without end."""
 
 AnyFunction: TypeAlias = Callable[..., Any]
-"""A function that becomes a tool, as `@tool` makes one of it."""
+"""A function that becomes a tool, as with `@tool`."""
 
 
 @final
@@ -43,21 +43,21 @@ class Agent(Generic[AnswerT]):
 
     Args:
         name: what the agent is called.
-        prompt: what the model is told first.
+        prompt: the system prompt.
         tools: functions, tools (`@tool`), names of tools that the worker offers, or "all" for every one it offers.
-        answers: what the final answer must be: a pydantic model, "json_object", or a JSON Schema; words by default.
-        strict: have the provider hold to the schema itself (`format_of`).
-        model: which model answers, by name or with all there is to say of it; by default the worker's HOLDFAST_MODEL.
+        answers: what the final answer must be: a pydantic model, "json_object", or a JSON Schema; text by default.
+        strict: have the provider enforce the schema (`format_of`).
+        model: the model, by name or as an `LLM` with its settings; by default the worker's HOLDFAST_MODEL.
         description: what the agent is for, in a line; another agent's model reads it.
         hooks: hooks (`@hook`), names of hooks that the worker offers, or "all".
         subagents: the agents that it may call: agents, definitions, or names of agents in the agents folder.
         capabilities: bundles of tools, hooks and prompt text, by themselves or by name.
-        compiler: what makes a model call's messages of the conversation (`@compiler`).
-        approvals: which calls wait for a person: rules, or tools of which every call does.
+        compiler: turns the conversation into the messages of a model call (`@compiler`).
+        approvals: which calls wait for a person: rules, or tools whose every call does.
         budget: the limits of every run.
         fields: any other field of `AgentDefinition`, by its name.
 
-    Raises DefinitionInvalid with every problem in one line, or with the first value that can be no tool, hook or name.
+    Raises DefinitionInvalid with every problem in one line, or with the first value that is not a tool, hook or name.
     """
 
     def __init__(  # noqa: PLR0913  # what most agents say; the rest of a definition's fields come by name
@@ -104,7 +104,7 @@ class Agent(Generic[AnswerT]):
                 data["context"] = {**dict(data.get("context", {})), "compiler": compiler.name}
             self.definition: Final = definition_of(data)
             self.subagents: Final = distinct_agents(_definitions(agents))
-            """The definitions of the agents that it, or one of them, may call, as far as they were given."""
+            """The definitions of its subagents and of theirs, as far as they were passed in."""
         self.answers: Final = answers if isinstance(answers, type) else None
         """The type of the answers, where they have one."""
         self.toolset: Final[Toolset] = Toolset(
@@ -113,7 +113,7 @@ class Agent(Generic[AnswerT]):
             compilers=() if compiler is None else (compiler,),
             capabilities=_of(Capability, bundles),
         ).joined(*(each.toolset for each in agents if isinstance(each, Agent)))
-        """The functions of it and of its subagents."""
+        """Its functions and those of its subagents."""
 
     @property
     def name(self) -> str:
@@ -131,8 +131,8 @@ AnyAgent: TypeAlias = str | AgentDefinition | Agent[Any]
 def agents_in(modules: Iterable[ModuleType]) -> tuple[Agent[Any], ...]:
     """Return the agents that the modules hold, each once."""
     values = (value for module in modules for value in vars(module).values())
-    found: list[Agent[Any]] = [value for value in values if isinstance(value, Agent)]
-    return tuple({id(each): each for each in found}.values())
+    agents: list[Agent[Any]] = [value for value in values if isinstance(value, Agent)]
+    return tuple({id(each): each for each in agents}.values())
 
 
 def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> type[AnswerT] | None:
@@ -155,16 +155,16 @@ def definitions(agents: Iterable[AgentDefinition | Agent[Any]]) -> tuple[AgentDe
 
 def distinct_agents(definitions: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
     """Return the definitions, each once. Raises DefinitionInvalid for two different ones of one name."""
-    found: dict[str, AgentDefinition] = {}
+    by_name: dict[str, AgentDefinition] = {}
     for each in definitions:
-        if found.setdefault(each.name, each) != each:
+        if by_name.setdefault(each.name, each) != each:
             raise DefinitionInvalid(f"two different agents are called {each.name!r}; rename one")
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 @contextmanager
 def _problems_of(name: object) -> Generator[None]:
-    """Have what is wrong say of which agent, as a DefinitionInvalid."""
+    """Raise an error of the block as a DefinitionInvalid that names the agent."""
     try:
         yield
     except (DefinitionInvalid, InvalidInput) as error:
@@ -205,7 +205,7 @@ def _made_tool(function: AnyFunction) -> AnyTool:
 def _tool_of(value: AnyTool | AnyFunction) -> AnyTool:
     """Return the tool that `value` is or, as a function, becomes."""
     if not callable(value):  # pyright: ignore[reportUnnecessaryComparison]  # a caller without a type checker
-        raise InvalidInput(f"{repr(value)[:80]} is no tool; give a function, a tool or a tool's name")
+        raise InvalidInput(f"{repr(value)[:80]} is not a tool; give a function, a tool or a tool's name")
     return value if isinstance(value, Tool) else _made_tool(value)  # pyright: ignore[reportUnknownVariableType]  # any
 
 

@@ -28,16 +28,16 @@ AnswerT = TypeVar("AnswerT", default=Any)
 Schema = dict[str, Any]
 
 DROPPED: Final = ("default", "discriminator")
-"""Keywords that strict outputs refuse and that say nothing where every property is required, and"""
+"""Keywords that strict outputs refuse and that can be dropped: they mean nothing when every property is required."""
 
 FORBIDDEN: Final = frozenset({"allOf", "not", "prefixItems"})
-"""those that they refuse and that say something; pydantic writes the last one for a tuple."""
+"""Keywords that strict outputs refuse and that cannot be dropped; pydantic writes `prefixItems` for a tuple."""
 
 FORMAT_HINT: Final = (
     "write `class Ticket(BaseModel): title: str` and pass the class, "
     "or put a JSON Schema of your own into the definition: `response_format: {type: json_schema, json_schema: {...}}`"
 )
-"""What to do where something else than a pydantic model is given as an answer's type."""
+"""The remedy when an answer's type is not a pydantic model."""
 
 
 def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
@@ -46,18 +46,18 @@ def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool =
     Args:
         model: the type of the answer.
         name: what the provider calls it; the type's own name by default.
-        strict: ask the provider to hold to the schema itself, in the form OpenAI's structured outputs demand: every
+        strict: ask the provider to enforce the schema, in the form that OpenAI's structured outputs demand: every
             property is required, no other is allowed (https://platform.openai.com/docs/guides/structured-outputs).
 
-    Raises InvalidInput when `model` is no pydantic model, has no JSON Schema, or none that `strict` allows.
+    Raises InvalidInput when `model` is not a pydantic model, has no JSON Schema, or none that `strict` allows.
     """
     if not (isinstance(model, type) and issubclass(model, BaseModel)):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
-        raise InvalidInput(f"{_named(model)} is no pydantic model; {FORMAT_HINT}")
+        raise InvalidInput(f"{_named(model)} is not a pydantic model; {FORMAT_HINT}")
     try:
         schema = model.model_json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
         first = str(error).splitlines()[0][:FORMAT_PLACE_CHARS_MAX]
-        raise InvalidInput(f"{model.__name__} has no JSON Schema: {first}; use types that JSON can spell") from None
+        raise InvalidInput(f"{model.__name__} has no JSON Schema: {first}; use types that JSON can represent") from None
     if strict:
         schema = _strict(_opened(schema), model.__name__)
         if schema.get("type") != "object":
@@ -72,52 +72,52 @@ def typed(text: str, model: type[ModelT]) -> ModelT:
         read_json(text)  # pydantic alone would take NaN, and any depth
         return model.model_validate_json(text)
     except ValidationError as error:
-        told = _told(error)
+        problem = _problems_text(error)
     except ValueError as error:
-        told = f"it is not usable JSON: {error}"
-    line = " ".join(clamped(told, FORMAT_PROBLEM_CHARS_MAX).split())
-    raise AnswerInvalid(f"the answer is no {model.__name__}: {line}; see the answer's text for what the model said")
+        problem = f"it is not usable JSON: {error}"
+    line = " ".join(clamped(problem, FORMAT_PROBLEM_CHARS_MAX).split())
+    raise AnswerInvalid(f"the answer is not a valid {model.__name__}: {line}; see the answer's text for all of it")
 
 
 def _named(value: object) -> str:
     return value.__name__ if isinstance(value, type) else f"a value of type {type(value).__name__}"
 
 
-def _told(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [
+def _problems_text(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [
         f"{'.'.join(str(part) for part in problem['loc'])[:FORMAT_PLACE_CHARS_MAX] or 'the whole'}: "
         f"{problem_text(problem)[:FORMAT_PLACE_CHARS_MAX]}"
-        for problem in found[:FORMAT_PROBLEMS_MAX]
+        for problem in problems[:FORMAT_PROBLEMS_MAX]
     ]
-    more = [f"and {len(found) - len(told):,} more"] if len(found) > len(told) else []
-    return "; ".join([*told, *more])
+    more = [f"and {len(problems) - len(lines):,} more"] if len(problems) > len(lines) else []
+    return "; ".join([*lines, *more])
 
 
 def _strict(schema: Schema, place: str) -> Schema:
     """Return `schema` in the strict form; `place` names it in an error."""
-    made = {key: value for key, value in schema.items() if key not in DROPPED}
-    if "oneOf" in made:  # of a tagged union: its tags keep the choices apart
-        made["anyOf"] = made.pop("oneOf")
-    if "$ref" in made and len(made) > 1:  # a reference stands alone; what describes it goes around it
-        made["anyOf"] = [{"$ref": made.pop("$ref")}]
-    if forbidden := FORBIDDEN & made.keys():
+    result = {key: value for key, value in schema.items() if key not in DROPPED}
+    if "oneOf" in result:  # of a tagged union: its tags keep the choices apart
+        result["anyOf"] = result.pop("oneOf")
+    if "$ref" in result and len(result) > 1:  # a reference stands alone; what describes it goes around it
+        result["anyOf"] = [{"$ref": result.pop("$ref")}]
+    if forbidden := FORBIDDEN & result.keys():
         raise InvalidInput(f"{place} needs {min(forbidden)!r}, which strict outputs forbid; use a list, or drop strict")
-    if made.get("type") == "object":
-        if made.get("additionalProperties", False) is not False:
+    if result.get("type") == "object":
+        if result.get("additionalProperties", False) is not False:
             raise InvalidInput(f"{place} takes any name, which strict outputs forbid; name its fields, or drop strict")
-        made |= {"additionalProperties": False, "required": list(made.get("properties", ()))}
+        result |= {"additionalProperties": False, "required": list(result.get("properties", ()))}
     for key in ("properties", "$defs"):
-        if key in made:
-            made[key] = {name: _strict(each, f"{place}.{name}") for name, each in made[key].items()}
-    if "items" in made:
-        made["items"] = _strict(made["items"], f"{place}.items")
-    if "anyOf" in made:
-        made["anyOf"] = [_strict(each, place) for each in made["anyOf"]]
-    return made
+        if key in result:
+            result[key] = {name: _strict(each, f"{place}.{name}") for name, each in result[key].items()}
+    if "items" in result:
+        result["items"] = _strict(result["items"], f"{place}.items")
+    if "anyOf" in result:
+        result["anyOf"] = [_strict(each, place) for each in result["anyOf"]]
+    return result
 
 
 def _opened(schema: Schema) -> Schema:
-    """Return `schema` with what it refers to at the top written out: so do types that hold themselves."""
+    """Return `schema` with a `$ref` at its top resolved; recursive types have one."""
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")  # pydantic refers to nothing else
     return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema

@@ -30,8 +30,8 @@ never passes its root; `own` uses its own alone."""
 
 
 UnpricedPolicy = Literal["warn", "refuse"]
-"""What becomes of a model whose tokens have no known price: `warn` lets it be asked, and `max_cost` counts nothing for
-it; `refuse` fails the run before it is asked."""
+"""What happens with a model that has no known price: `warn` calls it, and `max_cost` counts nothing for it; `refuse`
+fails the run before the call."""
 
 
 class BudgetUse(NamedTuple):
@@ -48,7 +48,7 @@ class BudgetUse(NamedTuple):
 
 
 class TreeUse(Frozen):
-    """What an execution and those below it have used and a tree of agents has once: its parent adds it to its own.
+    """What an execution and its subagents have used of limits that a tree shares; the parent adds it to its own.
 
     `cost` is in US dollars, without the tokens of the `unpriced` models.
     """
@@ -60,7 +60,7 @@ class TreeUse(Frozen):
 
     @classmethod
     def all_of(cls, budget: ExecutionBudget, model: str) -> TreeUse:
-        """Return all that `budget` allows, of an execution that cannot tell its use.
+        """Return all that `budget` allows: the use of an execution that cannot report it.
 
         `model` stands for the models that it may have used without a limit to the cost.
         """
@@ -83,12 +83,12 @@ class Limit:
         reason: why an execution stops that reaches it.
         used: how much of it was used.
         number: whether it is counted whole (int) or not (float).
-        checked: where it is looked at (docs/spec.md, 4.8): `step`, before each step; `call`, also before and after each
+        checked: where it is checked (docs/spec.md, 4.8): `step`, before each step; `call`, also before and after each
             model call; `timer`, at any moment.
         shared: whether it is used up only once, so that subagents beside each other get equal parts of it.
         counts: what counts, for the documents.
-        symbol: what stands behind an amount where there is little room.
-        precise: how an amount that was used is written in a stop signal.
+        symbol: the unit's short form, written after an amount.
+        precise: the format of a used amount in a stop signal.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Limit:
     """What a budget allows; none when that is unlimited."""
 
     def __post_init__(self) -> None:
-        """Derive the budget's field, and what reads it: quickly, since every step does."""
+        """Derive the budget's field and a fast getter for it: every step reads it."""
         object.__setattr__(self, "field", f"max_{self.name}")
         object.__setattr__(self, "of", attrgetter(self.field))
 

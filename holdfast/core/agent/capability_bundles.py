@@ -27,7 +27,7 @@ class Capability(Frozen):
 
 
 def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) -> AgentDefinition:
-    """Return `definition` with what its capabilities bring written out; they stay listed under `capabilities`.
+    """Return `definition` with its capabilities' tools, hooks and prompts added; `capabilities` still lists them.
 
     A choice of every tool (or hook) stays one, and `tool_names` adds the capabilities' own. Apply it once: the
     prompt texts are appended each time. Raises DefinitionInvalid for a capability that is not offered, and when the
@@ -55,26 +55,26 @@ def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) ->
 
 
 def tool_names(
-    definition: AgentDefinition, offered: Sequence[str], capabilities: Collection[Capability] = ()
+    definition: AgentDefinition, available: Sequence[str], capabilities: Collection[Capability] = ()
 ) -> tuple[str, ...]:
-    """Return the names of the tools `definition` gets, denied ones left out; they need not be among those `offered`.
+    """Return the names of the tools `definition` gets, denied ones left out; they need not be `available`.
 
     Its own choice comes first (of `all` those that no capability holds), then what its capabilities bring.
     """
     bundles = _bundles_of(definition, capabilities)
     bundled = {tool for capability in capabilities for tool in capability.tools}
-    own = chosen(definition.tools, (name for name in offered if name not in bundled))
+    own = chosen(definition.tools, (name for name in available if name not in bundled))
     denied = set(definition.tools_deny)
     return tuple(name for name in _extended(own, _tools_of(definition, bundles)) if name not in denied)
 
 
 def hook_names(
-    definition: AgentDefinition, offered: Sequence[str], capabilities: Collection[Capability] = ()
+    definition: AgentDefinition, available: Sequence[str], capabilities: Collection[Capability] = ()
 ) -> tuple[str, ...]:
     """Return the names of the hooks `definition` gets, by the same rule as its tools."""
     bundles = _bundles_of(definition, capabilities)
     bundled = {hook for capability in capabilities for hook in capability.hooks}
-    own = chosen(definition.hooks, (name for name in offered if name not in bundled))
+    own = chosen(definition.hooks, (name for name in available if name not in bundled))
     return _extended(own, [hook for capability in bundles for hook in capability.hooks])
 
 

@@ -32,13 +32,13 @@ SECTION: Final = "holdfast.section"
 
 @dataclass(frozen=True, slots=True)
 class CompilerContext:
-    """What a compiler sees. Messages have their metadata here: whose they are, of which step, and tags of yours.
+    """What a compiler sees. Messages carry their metadata here: execution, step, and your own tags.
 
     Attributes:
         messages: what the model would be shown without the compiler.
-        sections: all that stands in the sections that the policy shows, in their order; empty ones are left out.
-        metadata: the agent's, with what its run was given.
-        system_prompt: what the model is told before the messages.
+        sections: the sections that the policy shows, whole and in order, without empty ones.
+        metadata: the agent's, merged with the run's.
+        system_prompt: the agent's system prompt.
         execution_id: the execution under way.
     """
 
@@ -51,19 +51,19 @@ class CompilerContext:
     @classmethod
     def of(
         cls,
-        told: Iterable[Message],
+        view_messages: Iterable[Message],
         policy: ContextPolicy,
         execution_id: str,
         *,
         metadata: Mapping[str, JsonValue],
         system_prompt: str,
     ) -> CompilerContext:
-        """Return it for what a view that is to be compiled shows: each message with its section."""
+        """Return the context for a view's messages, which are tagged with their sections."""
         messages: list[Message] = []
         sections: list[Section] = []
-        for name, group in groupby(told, key=_section_of):
+        for name, group in groupby(view_messages, key=_section_of):
             whole = [_without_section(message) for message in group]
-            messages += _seen(whole, policy, execution_id, keeping=True, tagged=True)[0]
+            messages += _visible_messages(whole, policy, execution_id, visible=True, tagged=True)[0]
             sections.append(Section(name=name, messages=AppendList(whole)))
         return cls(tuple(messages), tuple(sections), metadata, system_prompt, execution_id)
 
@@ -74,30 +74,30 @@ CompilerFunction = Callable[[CompilerContext], Sequence[Message]]
 def compiled(store: MessageStore, policy: ContextPolicy, execution_id: str) -> tuple[Message, ...]:
     """Return the messages of `store` as the model sees them in that execution.
 
-    Sections that `policy` names and the store lacks count as empty. A custom compiler is the driver's to apply
-    (`Compiler.apply`): for one this is what `CompilerContext.of` is made of.
+    Sections that `policy` names and the store lacks count as empty. For a custom compiler these are the messages of its
+    `CompilerContext`; the driver applies it (`Compiler.apply`).
     """
     return tuple(ContextView.of(store, policy, execution_id).messages)
 
 
-def said_before(store: MessageStore, step_id: str) -> MessageStore:
-    """Return what is left in the default section of what had been said before that step, and nothing else.
+def store_before_step(store: MessageStore, step_id: str) -> MessageStore:
+    """Return the store with nothing but the default section's messages from before that step.
 
-    Of a step whose own messages are gone nothing is left.
+    It is empty when the step's own messages are gone.
     """
-    ids = [message.metadata.get("step_id") for message in store.messages]
+    step_ids = [message.metadata.get("step_id") for message in store.messages]
     for section in store.sections:
         if section.name != DEFAULT_SECTION:
             store = store.with_section(replace(section, messages=AppendList[Message]()))
-    return store.shortened(ids.index(step_id) if step_id in ids else 0)
+    return store.shortened(step_ids.index(step_id) if step_id in step_ids else 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextView:
-    """What `compiled` gives, kept up to date at the cost of what is new.
+    """The result of `compiled`, updated at the cost of what is new.
 
-    `continues` says that everything the view before this one showed is still its beginning, so that only the rest
-    needs to be sent; a first view continues nothing.
+    `continues` is true when this view starts with everything that the previous one showed, so that only the rest needs
+    to be sent; false for a first view.
     """
 
     policy: ContextPolicy
@@ -105,37 +105,37 @@ class ContextView:
     messages: AppendList[Message]
     continues: bool
     _sources: tuple[AppendList[Message], ...]
-    _keeping: bool
-    """Whether an answer that comes next belongs to calls that are shown."""
+    _visible: bool
+    """Whether tool results that come next belong to calls that are shown."""
 
     @classmethod
     def of(cls, store: MessageStore, policy: ContextPolicy, execution_id: str) -> ContextView:
         """Return the first view of `store`, in O(messages)."""
         sources = _sources(store, policy)
-        seen: list[Message] = []
-        keeping = True
+        shown: list[Message] = []
+        visible = True
         for name, source in zip(_names(store, policy), sources, strict=True):
-            added, keeping = _shown(name, source, policy, execution_id, keeping=True)
-            seen += added
-        return cls(policy, execution_id, AppendList(seen), continues=False, _sources=sources, _keeping=keeping)
+            added, visible = _shown(name, source, policy, execution_id, visible=True)
+            shown += added
+        return cls(policy, execution_id, AppendList(shown), continues=False, _sources=sources, _visible=visible)
 
     def advanced(self, store: MessageStore) -> ContextView:
-        """Return the view of what the store has become.
+        """Return the view of the store as it is now.
 
-        It costs what is new when the store only grew at the end of the last section shown, else O(messages).
+        Takes O(new messages) when the store only grew at the end of the last section shown, else O(messages).
         """
         sources = _sources(store, self.policy)
         if not _only_grew(self._sources, sources):
-            anew = ContextView.of(store, self.policy, self.execution_id)
-            return dataclasses.replace(anew, continues=_begins_with(anew.messages, self.messages))
+            view = ContextView.of(store, self.policy, self.execution_id)
+            return dataclasses.replace(view, continues=_begins_with(view.messages, self.messages))
         added: list[Message] = []
-        keeping = self._keeping
+        visible = self._visible
         if sources:
             new = sources[-1][len(self._sources[-1]) :]
             name = _names(store, self.policy)[-1]
-            added, keeping = _shown(name, new, self.policy, self.execution_id, keeping=keeping)
+            added, visible = _shown(name, new, self.policy, self.execution_id, visible=visible)
         messages = self.messages.extend(added)
-        return ContextView(self.policy, self.execution_id, messages, continues=True, _sources=sources, _keeping=keeping)
+        return ContextView(self.policy, self.execution_id, messages, continues=True, _sources=sources, _visible=visible)
 
 
 def _sources(store: MessageStore, policy: ContextPolicy) -> tuple[AppendList[Message], ...]:
@@ -150,11 +150,11 @@ def _names(store: MessageStore, policy: ContextPolicy) -> tuple[str, ...]:
 
 
 def _shown(
-    section: str, messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, keeping: bool
+    section: str, messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, visible: bool
 ) -> tuple[list[Message], bool]:
-    """Return what a view has of `messages`; for a compiler all of it, metadata and the section's name with it."""
+    """Return a section's `messages` as a view holds them; for a compiler all, tagged with the section's name."""
     if policy.compiler is None:
-        return _seen(messages, policy, execution_id, keeping=keeping)
+        return _visible_messages(messages, policy, execution_id, visible=visible)
     return [message.tagged(**{SECTION: section}) for message in messages], True
 
 
@@ -180,21 +180,21 @@ def _begins_with(longer: AppendList[Message], beginning: AppendList[Message]) ->
     )
 
 
-def _seen(
-    messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, keeping: bool, tagged: bool = False
+def _visible_messages(
+    messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, visible: bool, tagged: bool = False
 ) -> tuple[list[Message], bool]:
-    """Return what is seen of `messages`, and whether the last of them is; `tagged`: with their metadata.
+    """Return the visible `messages`, and whether the last one is visible; `tagged` keeps their metadata.
 
-    An answer shares the fate of its call whatever its own tags say, so that the pairing holds.
+    A tool result is visible exactly when its call is, whatever its own tags say, so that the pairing holds.
     """
-    seen: list[Message] = []
+    shown: list[Message] = []
     for message in messages:
         if message.role != "tool":
-            keeping = policy.view == "all" or not _is_foreign_trace(message, execution_id)
-        if keeping:
+            visible = policy.view == "all" or not _is_foreign_trace(message, execution_id)
+        if visible:
             trimmed_one = _trimmed(message, policy.tool_output_chars_max)
-            seen.append(replace(trimmed_one, metadata=message.metadata) if tagged else trimmed_one)
-    return seen, keeping
+            shown.append(replace(trimmed_one, metadata=message.metadata) if tagged else trimmed_one)
+    return shown, visible
 
 
 def _is_foreign_trace(message: Message, execution_id: str) -> bool:
@@ -223,31 +223,31 @@ class Compiler:
         messages, or leaves a call without its answer or an answer without its call.
         """
         try:
-            given: object = self.function(context)
-            found = _items(given)
+            value: object = self.function(context)
+            items = _items(value)
         except Exception as error:
             record = error_record(error, self.name)
             raise CompilerFailed(f"the compiler {self.name!r} raised {record.type}: {record.message}") from error
-        if found is None:
-            kind = type(given).__name__
+        if items is None:
+            kind = type(value).__name__
             raise CompilerFailed(f"the compiler {self.name!r} gave a value of type {kind!r}; return a list of messages")
-        said = tuple(each for each in found if isinstance(each, Message))
-        if len(said) < len(found):
-            kind = next(type(each).__name__ for each in found if not isinstance(each, Message))
+        messages = tuple(each for each in items if isinstance(each, Message))
+        if len(messages) < len(items):
+            kind = next(type(each).__name__ for each in items if not isinstance(each, Message))
             raise CompilerFailed(f"the compiler {self.name!r} gave a {kind!r} among its messages; return only messages")
-        if problem := pairing_problem(said):
+        if problem := pairing_problem(messages):
             raise CompilerFailed(
                 f"the compiler {self.name!r} gave what no provider takes: {problem}; keep calls and answers together"
             )
-        return tuple(message.for_model() for message in said)
+        return tuple(message.for_model() for message in messages)
 
 
-def _items(given: object) -> tuple[object, ...] | None:
-    """Return what foreign code gave, if it is the sequence that it promised."""
-    return tuple(cast("Sequence[object]", given)) if isinstance(given, Sequence) else None
+def _items(value: object) -> tuple[object, ...] | None:
+    """Return the items of what user code returned; none when it is not a sequence."""
+    return tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) else None
 
 
-def sent(
+def messages_for_model(
     store: MessageStore,
     policy: ContextPolicy,
     compiler: Compiler | None,
@@ -256,7 +256,7 @@ def sent(
     metadata: Mapping[str, JsonValue],
     system_prompt: str,
 ) -> tuple[Message, ...]:
-    """Return what the model is sent of `store`, by a `compiler` where there is one."""
+    """Return the messages of `store` that the model is sent, through `compiler` if there is one."""
     view = compiled(store, policy, execution_id)
     if compiler is None:
         return view
@@ -277,11 +277,11 @@ def compiler(
     """
 
     def decorate(target: CompilerFunction) -> Compiler:
-        called = name or str(getattr(target, "__name__", ""))
-        if NAME_PATTERN.fullmatch(called) is None:
-            raise InvalidInput(f"{called!r} cannot name a compiler: use letters, digits, `_` and `-`, at most 64")
+        label = name or str(getattr(target, "__name__", ""))
+        if NAME_PATTERN.fullmatch(label) is None:
+            raise InvalidInput(f"{label!r} cannot name a compiler: use letters, digits, `_` and `-`, at most 64")
         if inspect.iscoroutinefunction(target):
-            raise InvalidInput(f"the compiler {called!r} is async; make it a plain function, it must wait for nothing")
-        return Compiler(called, target)
+            raise InvalidInput(f"the compiler {label!r} is async; make it a plain function, it must wait for nothing")
+        return Compiler(label, target)
 
     return decorate if function is None else decorate(function)

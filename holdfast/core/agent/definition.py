@@ -22,7 +22,7 @@ OVERRIDES_MAX: Final = 100
 """The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
 
 REASKS_MAX: Final = 10
-"""The most times an answer of the wrong form is asked for again, whatever a definition says."""
+"""The most re-asks after answers in the wrong format, whatever a definition says."""
 
 CAPABILITIES_MAX: Final = 64
 """The most capabilities one agent may name."""
@@ -31,11 +31,11 @@ SUBAGENTS_MAX: Final = 64
 """The most agents one agent may call by name."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
-"""How long a model call can be tried at the most: attempts that cost something each write a few events."""
+"""The longest that a model call is retried: every attempt that costs tokens writes a few events."""
 
 
 class Named(Protocol):
-    """What can stand for its name: a tool, a hook, another agent's definition."""
+    """Anything with a name: a tool, a hook, another agent's definition."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ def name_of(value: str | Named) -> str:
     """Return a name as it is, and the name of what has one. Raises InvalidInput for what has none."""
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(name, str):
-        raise InvalidInput(f"{repr(value)[:80]} is no name and has none; write @tool above a function, * before a list")
+        raise InvalidInput(f"{repr(value)[:80]} has no name; write @tool above a function, * before a list")
     return name
 
 
@@ -55,7 +55,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds characters that are no valid Unicode text (lone surrogates)") from None
+        raise ValueError("it holds characters that are not valid Unicode (lone surrogates)") from None
     return text
 
 
@@ -68,7 +68,7 @@ Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
 class LLM(Frozen):
     """Which model answers and how; without `model` it is the worker's HOLDFAST_MODEL.
 
-    `stream` has the answer come as it is made, so that silence is noticed early and a stopped call keeps what had come;
+    `stream` has the answer arrive in pieces, so that silence is noticed early and a stopped call keeps part of it;
     turn it off for a server that refuses it.
 
     Address and key are the worker's environment and never travel. `prices` are what its tokens cost; without them

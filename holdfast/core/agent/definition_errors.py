@@ -1,4 +1,4 @@
-"""Making a definition of plain data, or telling everything that is wrong with it in one line. Reads no file."""
+"""Builds a definition from plain data, or lists every problem with it in one line. Reads no file."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def definition_of(data: Mapping[str, object]) -> AgentDefinition:
     try:
         return AgentDefinition.model_validate(dict(data))
     except ValidationError as error:
-        problems = "; ".join(_told(each) for each in error.errors(include_url=False))
+        problems = "; ".join(_problem_line(each) for each in error.errors(include_url=False))
         raise DefinitionInvalid(" ".join(clamped(printable(problems), ERROR_CHARS_MAX).split())) from None
 
 
-def _told(problem: ErrorDetails) -> str:
+def _problem_line(problem: ErrorDetails) -> str:
     path, models = _place(problem["loc"])
     field = ".".join(path)[:80]
     context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
-            known = sorted({name for model in models for name in model.model_fields})
-            return f"unknown field {field!r}, {suggestion(path[-1], known)}"
+            names = sorted({name for model in models for name in model.model_fields})
+            return f"unknown field {field!r}, {suggestion(path[-1], names)}"
         case "missing":
             return f"{field}: is missing"
         case "literal_error" | "enum":
             return f"{field}: {_unknown(problem['input'], _quoted(context['expected']))}"
         case "union_tag_invalid":
             return f"{field}.type: {_unknown(context['tag'], _quoted(context['expected_tags']))}"
-        case "value_error":  # ours: it tells the value itself
+        case "value_error":  # ours: it names the value itself
             return f"{field}: {problem_text(problem)}"
         case "string_type" if problem["loc"][-1] == "[key]":
-            return f"{field}: is no text; put the name in quotes"
+            return f"{field}: is not a text; put the name in quotes"
         case _:
             return f"{field}: {problem_text(problem)} (it is {_shown(problem['input'])})"
 
 
-def _unknown(value: object, known: Sequence[str]) -> str:
+def _unknown(value: object, choices: Sequence[str]) -> str:
     if not isinstance(value, str):
-        return f"{_shown(value)} is not a value of it, {suggestion('', known)}"
-    return f"{value[:60]!r} is not a value of it, {suggestion(value, known)}"
+        return f"{_shown(value)} is not a value of it, {suggestion('', choices)}"
+    return f"{value[:60]!r} is not a value of it, {suggestion(value, choices)}"
 
 
-def _quoted(told: str) -> list[str]:
+def _quoted(text: str) -> list[str]:
     """Return the values in pydantic's "'recover' or 'fatal'"."""
-    return re.findall(r"'([^']*)'", told)
+    return re.findall(r"'([^']*)'", text)
 
 
 def _shown(value: object) -> str:
@@ -70,7 +70,7 @@ def _shown(value: object) -> str:
 
 
 def _place(loc: Sequence[int | str]) -> tuple[list[str], list[type[BaseModel]]]:
-    """Return the path a person wrote, and the models among whose fields its last name was looked for.
+    """Return the path a person wrote, and the models whose fields its last name may be.
 
     pydantic's path names more: which form of a union was tried, and of JSON values their type after every name.
     """

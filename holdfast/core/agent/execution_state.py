@@ -1,4 +1,4 @@
-"""One request's work as a value, and the ids that are derived from it."""
+"""The state of one execution as a value, and the ids derived from its id."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def step_id(execution_id: str, number: int) -> str:
 
 
 def call_name(number: int, index: int | None = None) -> str:
-    """Return what the model call of step `number`, or the tool call at place `index` of it, is called in its run."""
+    """Return the name of the model call of step `number`, or of the tool call at place `index` of that step."""
     return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
 
 
@@ -80,12 +80,12 @@ def named_id(execution_id: str, name: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def _space(execution_id: str) -> UUID:
-    """Return the id as what other ids are derived from; parsing it for each of them would take as long as deriving."""
+    """Return the parsed id from which others are derived; parsing it each time would take as long as deriving."""
     return UUID(execution_id)
 
 
 class AgentContext(Frozen):
-    """What the model is told: the conversation, the prompt, and notes of ours that it never sees."""
+    """What the model is given: the conversation and the prompt; and metadata that it never sees."""
 
     store: MessageStore = MessageStore()
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
@@ -94,7 +94,7 @@ class AgentContext(Frozen):
 
 
 class ExecutionState(JsonForm):
-    """One request's work: its archived steps, what it has used, and what is under way.
+    """The state of one execution: its archived steps, what it has used, and what is under way.
 
     Under way is the step with its open calls, and at most one of: the hooks of one place, a summary. `cost` is in US
     dollars. `paused_seconds` do not count toward `max_seconds`; since `paused_at` the execution waits for a person.
@@ -120,17 +120,17 @@ class ExecutionState(JsonForm):
     hooks_under_way: Trigger | None = None
     summary_under_way: bool = False
     cancelling: bool = False
-    """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
+    """True while the ends of a cancelled model call or of cancelled subagents are awaited."""
     compactions: int = Field(default=0, ge=0)
     """How often older messages were moved away to be summarised."""
     unpriced: tuple[str, ...] = ()
     """The models, its own or its subagents', that tokens were used of without a known price: they are not in `cost`."""
     waiting_messages: tuple[Message, ...] = ()
-    """What is said with the next model call: by hooks, or by somebody while the execution runs."""
+    """Messages for the next model call, from hooks or from outside."""
     answer_due: bool = False
-    """True while one of those must be answered before the loop may end: somebody's, or a re-ask."""
+    """True while one of them must be answered before the loop may end: one from outside, or a re-ask."""
     reasks: int = Field(default=0, ge=0)
-    """How often an answer of the wrong form was asked for again."""
+    """How many re-asks followed answers in the wrong format."""
     paused_at: AwareDatetime | None = None
     paused_seconds: float = Field(default=0.0, ge=0, le=SECONDS_MAX)
     warnings: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class ExecutionState(JsonForm):
         return TreeUse(steps=self.steps_used, usage=self.usage, cost=self.cost, unpriced=self.unpriced)
 
     def with_subagent(self, used: TreeUse) -> ExecutionState:
-        """Return it with what a subagent used; the models without a price are told of one by one."""
+        """Return the state with a subagent's use added; the caller warns of its unpriced models one by one."""
         steps = self.subagent_steps + used.steps
         return replace(self, usage=self.usage + used.usage, cost=self.cost + used.cost, subagent_steps=steps)
 

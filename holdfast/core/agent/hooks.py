@@ -54,16 +54,16 @@ class Trigger(StrEnum):
 
 
 ENDING: Final = frozenset({Trigger.ON_STOP, Trigger.AFTER_EXECUTION, Trigger.ON_ERROR})
-"""Where the loop has ended and only its last hooks are under way."""
+"""The triggers after the loop has ended, when only its last hooks run."""
 
 AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 
 
 class HookContext(Frozen):
-    """What a hook may know. Bounded in size: `messages` and `steps`, completed ones, are the latest only.
+    """What a hook may know. Bounded in size: `messages` and `steps` (completed ones) are the latest only.
 
     `call` is the tool call that `before_tool` and `after_tool` are about, `tool_execution` how it ended, `response` the
-    model's answer of the step under way, `error` what `on_error` is told. `step_number` counts from 1; 0 is before the
+    model's answer of the step under way, `error` that of `on_error`. `step_number` counts from 1; 0 is before the
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
     executions, this one included.
@@ -98,13 +98,13 @@ class Changes(Frozen):
 
     Attributes:
         metadata: merged into the agent's own; a value of none removes the entry.
-        messages: said to the model from its next call on; of the roles user and system only.
+        messages: added to the conversation before the next model call; of the roles user and system only.
         stop: why the run is to stop.
         stop_reason: under which reason; a word that is none of `StopReason` counts as `unknown`.
         stop_context: what is to stand with that stop, a small JSON object.
         go_on: asks to go on although the loop would stop, within the definition's `overridable` and `max_overrides`.
         arguments: takes the place of the call's arguments (`before_tool` only).
-        block: why the call must not run (`before_tool` only); the model is told.
+        block: why the call must not run (`before_tool` only); the model sees it.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -121,7 +121,7 @@ HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | Non
 
 
 class HookTraits(Frozen):
-    """What a run needs to know about a hook: where it stands, for which tools, and how long it may take.
+    """What a run needs to know about a hook: its trigger, its tools, and how long it may take.
 
     `tools` are patterns (`*` and `?`), for `before_tool` and `after_tool`; none means every tool.
     """
@@ -155,7 +155,7 @@ class Hook:
 
 
 class HookRun(Frozen):
-    """What came of one hook: its changes, none, or the error it raised."""
+    """The outcome of one hook: its changes, none, or the error it raised."""
 
     name: str
     changes: Changes | None = None
@@ -184,17 +184,17 @@ def hook(
     """
 
     def decorate(function: HookFunction) -> Hook:
-        called = name or str(getattr(function, "__name__", ""))
-        if NAME_PATTERN.fullmatch(called) is None:
-            raise InvalidInput(f"{called!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
+        label = name or str(getattr(function, "__name__", ""))
+        if NAME_PATTERN.fullmatch(label) is None:
+            raise InvalidInput(f"{label!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
         patterns = None if tools is None else tuple(tools)
         if trigger not in set(Trigger):
-            raise InvalidInput(f"hook {called!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
+            raise InvalidInput(f"hook {label!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
         if patterns is not None and Trigger(trigger) not in AROUND_TOOLS:
-            raise InvalidInput(f"hook {called!r}: `tools` has no meaning for {trigger}; leave it out")
+            raise InvalidInput(f"hook {label!r}: `tools` has no meaning for {trigger}; leave it out")
         try:
             traits = HookTraits(
-                name=called,
+                name=label,
                 trigger=Trigger(trigger),
                 priority=priority,
                 tools=patterns,
@@ -204,7 +204,7 @@ def hook(
             problem = error.errors(include_url=False)[0]
             field = ".".join(map(str, problem["loc"]))
             raise InvalidInput(
-                f"hook {called!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
+                f"hook {label!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
             ) from None
         return Hook(function, traits)
 
@@ -221,7 +221,7 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
     if trigger is not Trigger.BEFORE_TOOL and (changes.block is not None or changes.arguments is not None):
         return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
     if any(message.role not in ("user", "system") for message in changes.messages):
-        return "a hook can say messages of the roles user and system only"
+        return "a hook can add messages of the roles user and system only"
     return None
 
 

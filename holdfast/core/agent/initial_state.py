@@ -1,4 +1,4 @@
-"""An agent's state as its definition has it: of an agent that is new, and of one that goes on under another one."""
+"""The state of an agent as a definition sets it up: of a new agent, or of one with a new definition."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def new_agent(
 def first_run(
     state: AgentState, definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
 ) -> AgentState:
-    """Return the state as a run goes on from it: what it does not say itself, the definition says.
+    """Return the state that a run continues from, with gaps filled in from the definition.
 
-    That is a prompt, a form of the answers, a model and each setting of it. An `AgentState.empty` gets its id and time.
+    Gaps are a prompt, a response format, a model and each of its settings. An `AgentState.empty` gets its id and time.
     """
     own = state.context
     context = replace(
@@ -46,7 +46,7 @@ def _filled(own: LLM, other: LLM) -> LLM:
 
 
 def as_defined(state: AgentState, definition: AgentDefinition, at: datetime) -> AgentState:
-    """Return the agent with model, prompt, answers' form and notes of `definition`; other notes of its own stay."""
+    """Return the agent with the model, prompt, response format and metadata of `definition`; other metadata stay."""
     context = replace(
         state.context,
         system_prompt=definition.system_prompt,

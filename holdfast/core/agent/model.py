@@ -1,4 +1,4 @@
-"""What a model is asked, and the one thing a model must be able to do. Talks to no provider."""
+"""The protocol `Model` and its request and answer parts. Talks to no provider."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ IN_WORDS: Final = TextFormat()
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call.
+    """A piece of an answer that streams. `usage` is the endpoint's latest figure for the whole call.
 
-    `model` and `response_id` are empty until the endpoint has told them. An empty part says that the request goes out.
+    `model` and `response_id` are empty until the endpoint has sent them. An empty part means that the request goes out.
     """
 
     text: str = ""
@@ -31,9 +31,9 @@ class AnswerPart:
     call_bytes: int = 0
     """How many bytes of tool calls came with it: names, ids and arguments."""
     unseen: bool = False
-    """Whether the answer comes all at once: what the endpoint has made of it cannot be seen before its end."""
+    """Whether the answer comes all at once, so that nothing of it can be seen before its end."""
     sent: bool = True
-    """False while the endpoint has been sent nothing: it is still being reached."""
+    """False while the connection is being made and nothing has been sent."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
@@ -44,9 +44,9 @@ AnswerListener = Callable[[AnswerPart], None]
 class ModelRequest:
     """One model call: prompt, conversation, tools and the form of the final answer.
 
-    `max_output_tokens` none leaves it to the provider. A model that streams tells `listener` what has come; when the
-    call is cancelled or fails, that is what is known of it. `input_max` is the most tokens that its input can have,
-    where that was counted already (`token_bounds.request_tokens` counts it anew).
+    `max_output_tokens` none leaves it to the provider. A model that streams calls `listener` with each part; when the
+    call is cancelled or fails, those parts are all that is known. `input_max` is the most tokens that the input can
+    have, where that was counted already (`token_bounds.request_tokens` counts it anew).
     """
 
     llm: LLM

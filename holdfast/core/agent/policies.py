@@ -1,4 +1,4 @@
-"""The rules of an agent that are more than one value: answers' form, what the model sees, who must approve a call."""
+"""The policies of an agent: response formats, context and summaries, approval rules, errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ error is the last one, and the execution is `failed` (docs/spec.md, section 2)."
 
 
 class TextFormat(Frozen):
-    """An answer in words: whatever the model says is fine."""
+    """A text answer: any text is valid."""
 
     type: Literal["text"] = "text"
 
@@ -36,7 +36,7 @@ class JsonObjectFormat(Frozen):
 
 
 class JsonSchemaFormat(Frozen):
-    """An answer that is JSON as `json_schema` says (a JSON Schema). `strict` asks the provider to hold to it itself."""
+    """An answer that is JSON as `json_schema` says (a JSON Schema). `strict` asks the provider to enforce it."""
 
     type: Literal["json_schema"] = "json_schema"
     name: Name = "answer"
@@ -45,7 +45,7 @@ class JsonSchemaFormat(Frozen):
 
 
 ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
-"""What a final answer must be; it is validated here, whatever the provider promises."""
+"""The form of a final answer; we validate it, whatever the provider promises."""
 
 
 class SummaryPolicy(Frozen):
@@ -92,13 +92,13 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CH
 class ApprovalRule(Frozen):
     """Which tool calls wait for a person (`when: always`), or need not wait (`when: never`).
 
-    A rule is about the calls of the tools that match one of `tools` (`*` and `?` stand for anything) and whose
-    arguments match all of `arguments` (`holdfast.core.base.argument_patterns`): an argument that is not there matches
-    nothing, and of one that holds several values a single one is enough for `always`, while `never` needs all of them,
-    so that in doubt a person is asked. With `cost_above` it is only about calls of an execution that has cost more than
-    so many US dollars so far, its subagents included, or whose cost nobody knows because a price is missing.
+    A rule matches calls of tools that match one of `tools` (`*` and `?` stand for anything) and whose arguments match
+    all of `arguments` (`holdfast.core.base.argument_patterns`): an argument that is missing matches nothing, and of one
+    that holds several values a single one is enough for `always`, while `never` needs all of them,
+    so that in doubt a person is asked. With `cost_above` it matches only calls of an execution that has cost more than
+    so many US dollars so far, its subagents included, or whose cost is unknown because a price is missing.
 
-    Of an agent's rules the first that is about a call decides; a call that none is about is not asked about.
+    Rules are tried in order; the first match applies, and a call that matches none runs without approval.
 
     A pattern of `tools` holds what a name may hold, and `*` and `?`: any other character would match no tool and
     protect nothing. Without a decision after `expires_seconds` the call counts as denied; none means that it waits for
@@ -114,7 +114,7 @@ class ApprovalRule(Frozen):
     @model_validator(mode="after")
     def _exempts_by_what_is_called_alone(self) -> Self:
         if self.when == "never" and self.expires_seconds is not None:
-            raise ValueError("`never` asks nobody, so nothing can expire; leave out `expires_seconds`")
+            raise ValueError("`never` requests no approval, so nothing can expire; leave out `expires_seconds`")
         if self.when == "never" and self.cost_above is not None:
             raise ValueError(
                 "`never` with `cost_above` would ask until the money is spent; give `cost_above` to the rule that asks"
@@ -122,11 +122,11 @@ class ApprovalRule(Frozen):
         return self
 
     def names(self, tool: str) -> bool:
-        """Return whether the rule is about calls of `tool`, as far as the name tells."""
+        """Return whether the rule can match calls of `tool`, judged by the name alone."""
         return any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     def concerns(self, tool: str, arguments: Mapping[str, JsonValue], cost: float | None) -> bool:
-        """Return whether the rule is about this call; `cost` in US dollars, none if unknown."""
+        """Return whether the rule matches this call; `cost` in US dollars, none if unknown."""
         if not self.names(tool):
             return False
         if self.cost_above is not None and cost is not None and cost <= self.cost_above:
@@ -135,7 +135,7 @@ class ApprovalRule(Frozen):
         return matches(self.arguments, arguments)
 
     def hides(self, later: ApprovalRule) -> bool:
-        """Return whether `later`, standing behind this rule, could never decide about any call."""
+        """Return whether `later`, a rule after this one, could never apply to any call."""
         if self.arguments or self.cost_above is not None:
             return False
         return all(
@@ -150,18 +150,18 @@ class ApprovalRule(Frozen):
 
 
 def reachable_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
-    """Return `rules`; raises ValueError for one that could never decide, behind another or as an exemption of nothing.
+    """Return `rules`; raises ValueError for one that could never apply: hidden by another, or exempting from nothing.
 
-    Somebody who writes such a rule means something that would not happen.
+    Whoever writes such a rule expects something that would not happen.
     """
     for number, rule in enumerate(rules):
         for earlier, other in enumerate(rules[:number]):
             if other.hides(rule):
-                raise ValueError(f"rule {number} never decides: rule {earlier} comes first and is about all its calls")
+                raise ValueError(f"rule {number} never decides: rule {earlier} comes first and matches all its calls")
     if rules and rules[-1].when == "never":
-        raise ValueError("the last rule says `never`, but there is no later one that it exempts from; move or drop it")
+        raise ValueError("the last rule is `never`, but no later rule is left to exempt from; move or drop it")
     return rules
 
 
 ApprovalRules = Annotated[tuple[ApprovalRule, ...], Field(max_length=APPROVALS_MAX), AfterValidator(reachable_rules)]
-"""An agent's rules in the order in which they are looked at."""
+"""An agent's approval rules in the order in which they are tried."""

@@ -1,4 +1,4 @@
-"""The agents there are, what is wrong with them beside a worker's offer, and which tools each gets. Runs none of it."""
+"""The registry of agents: which tools each gets from a worker, and which names the worker lacks. Runs nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import ALL, named
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.base.bounds import NAMES_TOLD_MAX, REPORT_CHARS_MAX, TOOLS_MAX
+from holdfast.core.base.bounds import NAMES_LISTED_MAX, REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
 from holdfast.core.base.frozen import replace
@@ -18,26 +18,26 @@ from holdfast.core.base.safe_text import clamped
 
 
 def resolve(
-    definition: AgentDefinition, offered: Sequence[AnyTool], capabilities: Collection[Capability] = ()
+    definition: AgentDefinition, available: Sequence[AnyTool], capabilities: Collection[Capability] = ()
 ) -> tuple[AnyTool, ...]:
-    """Return the tools `definition` gets of those `offered`, in its own order (or theirs, when it takes all).
+    """Return the `available` tools that `definition` gets, in its own order (or theirs, when it takes all).
 
     Those of its capabilities come last; "all" leaves out what belongs to a capability. Raises UnknownTool for a name
     that is not offered, DefinitionInvalid for an unknown capability, InvalidInput for two tools of one name and for
     too many.
     """
-    by_name = {tool.name: tool for tool in offered}
-    if len(by_name) < len(offered):
-        twice = sorted({tool.name for tool in offered if by_name[tool.name] is not tool})
+    by_name = {tool.name: tool for tool in available}
+    if len(by_name) < len(available):
+        twice = sorted({tool.name for tool in available if by_name[tool.name] is not tool})
         raise InvalidInput(f"two tools are called {twice[0]!r}: rename one with @tool(name=...)")
-    wanted = tool_names(definition, tuple(by_name), capabilities)
-    for name in (*wanted, *definition.tools_deny):
+    names = tool_names(definition, tuple(by_name), capabilities)
+    for name in (*names, *definition.tools_deny):
         if name not in by_name:
             raise UnknownTool(f"agent {definition.name!r} names the tool {name!r}, {nearest(name, by_name)}")
-    if len(wanted) > TOOLS_MAX:
-        text = f"agent {definition.name!r} gets {len(wanted)} tools, at most {TOOLS_MAX} are allowed"
+    if len(names) > TOOLS_MAX:
+        text = f"agent {definition.name!r} gets {len(names)} tools, at most {TOOLS_MAX} are allowed"
         raise InvalidInput(f"{text}; name the ones it needs under `tools`")
-    return tuple(by_name[name] for name in wanted)
+    return tuple(by_name[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class AgentRegistry:
         hooks: Iterable[str | Named] = (),
         capabilities: Collection[Capability] = (),
     ) -> tuple[str, ...]:
-        """Return what each agent gets of what is offered, one line each.
+        """Return the tools and hooks that each agent gets, one line each.
 
         "agent 'clerk': tools: none (offered: add, echo); hooks: guard". Raises DefinitionInvalid for a capability that
         is not offered.
@@ -144,7 +144,7 @@ class AgentRegistry:
 
 @dataclass(frozen=True, slots=True)
 class _Nameable:
-    """What agents can name; none where it is not known."""
+    """The names that agents can use, by kind; none where they are not known."""
 
     tools: tuple[str, ...] | None
     hooks: tuple[str, ...] | None
@@ -174,34 +174,34 @@ class _Nameable:
         yield from _unknown(whose, "context.compiler", () if compiler is None else (compiler,), self.compilers)
 
     def _too_many_tools(self, agent: AgentDefinition) -> Iterator[str]:
-        """Count what the model would be offered, the tool that calls subagents included, as far as it is known."""
-        offered, bundles = self.tools or (), self.capabilities or ()
-        there = {bundle.name for bundle in bundles}
-        known = replace(agent, capabilities=tuple(name for name in agent.capabilities if name in there))
-        count = len(tool_names(known, offered, bundles)) + bool(agent.subagents)
+        """Count the tools of the model, the one that calls subagents included, as far as they are known."""
+        available, bundles = self.tools or (), self.capabilities or ()
+        bundle_names = {bundle.name for bundle in bundles}
+        checkable = replace(agent, capabilities=tuple(name for name in agent.capabilities if name in bundle_names))
+        count = len(tool_names(checkable, available, bundles)) + bool(agent.subagents)
         if count > TOOLS_MAX:
             text = f"it gets {count} tools, at most {TOOLS_MAX} are allowed"
             yield f"agent {agent.name!r}, tools: {text} (name the ones it needs)"
 
 
-def _unknown(whose: str, field: str, names: Iterable[str], known: Sequence[str] | None) -> Iterator[str]:
-    if known is None:
+def _unknown(whose: str, field: str, names: Iterable[str], choices: Sequence[str] | None) -> Iterator[str]:
+    if choices is None:
         return
     for name in names:
-        if name not in known:
-            yield f"{whose}, {field}: {name!r} is not there ({suggestion(name, known)})"
+        if name not in choices:
+            yield f"{whose}, {field}: {name!r} is not there ({suggestion(name, choices)})"
 
 
-def _share(names: Sequence[str], offered: Sequence[str]) -> str:
-    """Return the names that an agent gets, or that it gets none, and of what."""
-    if names or not offered:
+def _share(names: Sequence[str], available: Sequence[str]) -> str:
+    """Return the names that an agent gets, or that it gets none of those available."""
+    if names or not available:
         return _listed(names) or "none"
-    return f"none (offered: {_listed(offered)})"
+    return f"none (offered: {_listed(available)})"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_TOLD_MAX} more" if len(names) > NAMES_TOLD_MAX else ""
-    return ", ".join(names[:NAMES_TOLD_MAX]) + more
+    more = f" and {len(names) - NAMES_LISTED_MAX} more" if len(names) > NAMES_LISTED_MAX else ""
+    return ", ".join(names[:NAMES_LISTED_MAX]) + more
 
 
 def _names(values: Iterable[str | Named] | None) -> tuple[str, ...] | None:

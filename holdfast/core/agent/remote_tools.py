@@ -1,4 +1,4 @@
-"""`remote_tool`: a tool whose code is elsewhere, in another worker or language. Declares it; nothing here calls it."""
+"""`remote_tool`: a tool whose code is elsewhere, in another worker or language. Declares it and never calls it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def remote_tool(
 
     Args:
         name: what the model calls it, and the activity's type.
-        description: what the model is told about it.
+        description: the tool's description for the model.
         parameters: a JSON Schema object. What the model sends, and what a person puts in its place, is checked
             against it before the call; what a hook puts there is not.
         task_queue: where its worker takes calls from.
         heartbeats: its worker heartbeats every 2.5 s at least, so that its loss is noticed; without, a lost worker is
             known only when `timeout_seconds` are over.
-        options: as `RemoteOptions` tells them.
+        options: see `RemoteOptions`.
 
     Raises InvalidInput, naming the tool.
     """
-    given = {**options, "task_queue": task_queue, "heartbeats": heartbeats}
-    traits = traits_of(name, given)
+    all_options = {**options, "task_queue": task_queue, "heartbeats": heartbeats}
+    traits = traits_of(name, all_options)
     if parameters.get("type") != "object":
         raise InvalidInput(f"tool {name!r}: `parameters` must be a JSON Schema of an object: {{'type': 'object', ...}}")
     anything = create_model(name, __config__=ConfigDict(extra="allow"))

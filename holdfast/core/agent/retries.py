@@ -1,4 +1,4 @@
-"""How often and how long a failed call is tried again, the same under every driver. Waits for nothing itself."""
+"""Retry rules for failed calls, the same under every driver. Waits for nothing itself."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ BUDGET_SPENT: Final = "BudgetSpent"
 
 
 class OutputLimits(Protocol):
-    """What a model call may put out, as `commands.CallModel` says it."""
+    """The output limits of a model call, as `commands.CallModel` has them."""
 
     @property
     def max_output_tokens(self) -> int | None:
-        """The most for one attempt, none where that is the provider's business."""
+        """The most for one attempt; none leaves it to the provider."""
         ...
 
     @property
     def room(self) -> int | None:
-        """What the budget leaves for all attempts, none where it limits nothing."""
+        """What the budget leaves for all attempts; none when it is unlimited."""
         ...
 
     @property
     def input_weight(self) -> float:
-        """What an input token of an attempt that failed counts of it."""
+        """How much of `room` an input token of a failed attempt uses up."""
         ...
 
     @property
@@ -36,15 +36,15 @@ class OutputLimits(Protocol):
         ...
 
 
-def allowed_output(asked: OutputLimits, failed: Usage) -> int | None:
-    """Return what the next attempt may put out after others used `failed`; raises ModelFailure when that is nothing."""
-    room = room_after(asked.room, failed, asked.input_weight)
+def allowed_output(limits: OutputLimits, failed: Usage) -> int | None:
+    """Return the output limit of the attempt after those that used `failed`; ModelFailure when nothing is left."""
+    room = room_after(limits.room, failed, limits.input_weight)
     if room is not None and room <= 0:
         used = f"its failed attempts used {failed.total_tokens} tokens"
         raise ModelFailure(f"the budget has nothing left for the model call: {used}; allow more", kind=BUDGET_SPENT)
-    if room is None or asked.max_output_tokens is None:
-        return asked.max_output_tokens
-    return min(asked.max_output_tokens, room)
+    if room is None or limits.max_output_tokens is None:
+        return limits.max_output_tokens
+    return min(limits.max_output_tokens, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RetryRule(BackOff):
 
 
 DOUBLINGS_MAX: Final = 64
-"""A wait that doubled more often than that is longer than any `longest_seconds`; far more would overflow."""
+"""After this many doublings a wait exceeds any `longest_seconds`; many more would overflow."""
 
 MODEL_SECONDS_MAX: Final = 600.0
 """One attempt of a model call; a non-streaming endpoint is silent for all of it."""
@@ -80,9 +80,9 @@ MODEL_BACK_OFF: Final = BackOff(first_seconds=0.5, longest_seconds=30.0)
 """Between the attempts of a model call, which the clock alone ends (`next_wait_seconds`)."""
 
 NAMED_WAITS_MAX: Final = 5
-"""After so many failed attempts the wait that an endpoint names is no longer taken where ours is longer.
+"""After this many failed attempts our own wait counts when it is longer than the one the endpoint asks for.
 
-One that says "at once" each time would be asked hundreds of times a second for as long as patience lasts.
+An endpoint that always says "at once" would be called hundreds of times a second for as long as patience lasts.
 """
 
 TOOL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
@@ -104,7 +104,7 @@ def next_wait_seconds(attempt: int, named_seconds: float | None, waited: float, 
     return min(named_seconds if attempt <= NAMED_WAITS_MAX else max(named_seconds, own), left)
 
 
-def given_up(message: str, attempts: int, patience: float) -> str:
-    """Return the text of a failure after which a model call is given up."""
+def give_up_text(message: str, attempts: int, patience: float) -> str:
+    """Return the error text of a model call that is given up."""
     tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     return f"{message}; given up after {tried} (model_patience_seconds is {patience:g})"

@@ -1,4 +1,4 @@
-"""`RunResult`: how a run has ended, with its answer as the object that was asked for."""
+"""`RunResult`: how a run ended, with its answer as an object of the requested type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 
 @dataclass(frozen=True, slots=True)
 class RunResult(Generic[AnswerT]):
-    """The end of a run: `output` is what the agent answered, `state` all there is to know."""
+    """The end of a run: `output` is the answer, `state` everything else."""
 
     state: AgentState
     answers: type[AnswerT] | None = None

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent import state_json
 from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
-from holdfast.core.agent.context_view import Compiler, said_before, sent
+from holdfast.core.agent.context_view import Compiler, messages_for_model, store_before_step
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import ENDING, merged
@@ -36,19 +36,19 @@ from holdfast.core.conversation.steps import (
 )
 from holdfast.core.conversation.stop_reasons import OverrideRule, StopReason, StopSignal
 
-ERRORS_TOLD_MAX: Final = 20
+ERRORS_SHOWN_MAX: Final = 20
 """How many of the latest errors `debug` shows."""
 
 UNBORN_ID: Final = str(UUID(int=0))
-"""What an agent has for its id before it is run for the first time."""
+"""The id of an agent that has never run."""
 
 
 class AgentState(SavedState):
-    """An agent as a value; while an execution runs, durations and what is left of the time are as of `updated_at`."""
+    """An agent as a value; while an execution runs, durations and the remaining time are as of `updated_at`."""
 
     @classmethod
     def empty(cls) -> AgentState:
-        """Return an agent that nobody has run yet; whoever runs it gives it its id and its time."""
+        """Return an agent that has never run; the first run gives it its id and its time."""
         at = datetime(1970, 1, 1, tzinfo=UTC)
         return cls(agent_id=UNBORN_ID, created_at=at, updated_at=at)
 
@@ -65,17 +65,17 @@ class AgentState(SavedState):
         return self.changed(moment) if self.status is ExecutionStatus.IN_PROGRESS else self
 
     def with_messages(self, *messages: Message, at: datetime | None = None) -> AgentState:
-        """Return the state with `messages` said."""
+        """Return the state with `messages` added."""
         return self.with_store(self.store.extended(*messages), at=at)
 
     def with_user_message(self, text: str, *, at: datetime | None = None) -> AgentState:
-        """Return the state with what a person says."""
+        """Return the state with a user message added."""
         return self.with_messages(Message(role="user", content=text), at=at)
 
     def with_metadata(
         self, entries: Mapping[str, JsonValue] | None = None, /, *, at: datetime | None = None, **more: JsonValue
     ) -> AgentState:
-        """Return the state with `entries` and `more` added to its notes; a value of none removes one."""
+        """Return the state with `entries` and `more` added to its metadata; a value of none removes one."""
         notes = merged(self.context.metadata, {**(entries or {}), **more})
         return self.changed(at, context=replace(self.context, metadata=notes))
 
@@ -83,9 +83,9 @@ class AgentState(SavedState):
         """Return the state with another system prompt."""
         return self.changed(at, context=replace(self.context, system_prompt=prompt))
 
-    def with_response_format(self, wanted: ResponseFormat, *, at: datetime | None = None) -> AgentState:
-        """Return the state with another form that its answers must have."""
-        return self.changed(at, context=replace(self.context, response_format=wanted))
+    def with_response_format(self, response_format: ResponseFormat, *, at: datetime | None = None) -> AgentState:
+        """Return the state with another response format."""
+        return self.changed(at, context=replace(self.context, response_format=response_format))
 
     def with_llm(self, llm: LLM, *, at: datetime | None = None) -> AgentState:
         """Return the state with another model."""
@@ -127,7 +127,7 @@ class AgentState(SavedState):
 
     @property
     def metadata(self) -> Mapping[str, JsonValue]:
-        """Notes of ours that the model never sees."""
+        """Data about the agent that the model never sees."""
         return self.context.metadata
 
     @property
@@ -150,14 +150,14 @@ class AgentState(SavedState):
     ) -> tuple[Message, ...]:
         """Return what the model was sent in `step`, its system prompt apart: trimmed, and without earlier traces.
 
-        It was made by `context`, the definition's, and the `compiler` that this names. Kept as a length, not as copies:
-        messages summarised since are gone, as is the summary of then; a compiler is given the notes of this state.
+        `context` is the definition's policy and `compiler` the one that it names. Only a length is stored, no copies:
+        messages summarised since are gone, as is the summary of then; a compiler gets the metadata of this state.
         """
         summarised = self.execution is None or self.execution.compactions != step.compactions
-        store = said_before(self.store, step.id) if summarised else self.store.shortened(step.input_length)
+        store = store_before_step(self.store, step.id) if summarised else self.store.shortened(step.input_length)
         execution_id = self.execution.execution_id if self.execution else ""
-        notes, prompt = self.metadata, self.context.system_prompt
-        return sent(store, context or ContextPolicy(), compiler, execution_id, metadata=notes, system_prompt=prompt)
+        data, prompt, policy = self.metadata, self.context.system_prompt, context or ContextPolicy()
+        return messages_for_model(store, policy, compiler, execution_id, metadata=data, system_prompt=prompt)
 
     @property
     def steps_used(self) -> int:
@@ -208,8 +208,8 @@ class AgentState(SavedState):
     @property
     def last_tool_execution(self) -> ToolExecution | None:
         """The latest tool execution of any step."""
-        found = (step.tool_executions[-1] for step in reversed(self.steps) if step.tool_executions)
-        return next(found, None)
+        executions = (step.tool_executions[-1] for step in reversed(self.steps) if step.tool_executions)
+        return next(executions, None)
 
     @property
     def usage(self) -> Usage:
@@ -223,16 +223,16 @@ class AgentState(SavedState):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know of the execution that is no error."""
+        """What a person should know about the execution besides its errors."""
         return self.execution.warnings if self.execution else ()
 
     @property
     def errors(self) -> tuple[ErrorRecord, ...]:
         """Every step's errors in order, then the one that ended the execution, none twice."""
-        found = [error for step in self.steps for error in step.all_errors]
+        raised = [error for step in self.steps for error in step.all_errors]
         if self.execution and self.execution.error:
-            found.append(self.execution.error)
-        return tuple(dict.fromkeys(found))
+            raised.append(self.execution.error)
+        return tuple(dict.fromkeys(raised))
 
     @property
     def has_errors(self) -> bool:
@@ -241,14 +241,14 @@ class AgentState(SavedState):
 
     @property
     def execution_duration(self) -> Duration | None:
-        """From begin to end, or to `updated_at` while it runs; waiting for a person is part of it."""
+        """From start to end, or to `updated_at` while it runs; waiting for a person counts."""
         if self.execution is None:
             return None
         return Duration.between(self.execution.started_at, self.execution.completed_at or self.updated_at)
 
     @property
     def stop_signal(self) -> StopSignal | None:
-        """The signal that decides."""
+        """The deciding stop signal."""
         return self.execution.continuation.highest if self.execution else None
 
     @property
@@ -314,16 +314,16 @@ class AgentState(SavedState):
 
     @property
     def budget_use(self) -> BudgetUse:
-        """What is used of them, of the time as of `updated_at`."""
+        """What is used of them; time as of `updated_at`."""
         return self.execution.use(self.updated_at) if self.execution else BudgetUse()
 
     @property
     def budget_remaining(self) -> ExecutionBudget:
-        """What is left of them, of the time as of `updated_at`."""
+        """What is left of them; time as of `updated_at`."""
         return self.budget.after(self.budget_use)
 
     def debug(self) -> dict[str, JsonValue]:
-        """Return the few facts one asks for first, JSON-ready."""
+        """Return the most important facts, JSON-ready."""
         execution, errors = self.execution, self.errors
         return {
             "status": self.status,
@@ -333,7 +333,7 @@ class AgentState(SavedState):
             "steps": self.step_count,
             "continuation": execution.continuation.describe() if execution else "no execution",
             "has_errors": bool(errors),
-            "errors": [f"{error.type}: {error.message}" for error in errors[-ERRORS_TOLD_MAX:]],
+            "errors": [f"{error.type}: {error.message}" for error in errors[-ERRORS_SHOWN_MAX:]],
             "errors_total": len(errors),
             "usage": self.usage.model_dump(),
             "cost": self.cost,

@@ -1,8 +1,8 @@
 """An agent's state as JSON and back, losing nothing (docs/spec.md, section 8). Reads and writes no files.
 
 Two forms: the full one resumes an execution where it stood; the session alone (`session_only`) starts a fresh one.
-Both carry `format`, the version of the form. What is read is checked as strictly as what the program makes itself, and
-a refusal names the fields, never their whole contents.
+Both carry `format`, the version of the form. Input is checked as strictly as values made in Python, and an
+error names the fields, never their whole contents.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 
 PROBLEMS_READ_MAX: Final = 10_000
-"""The most problems of one refused state that are looked at; with more of them it is something else altogether."""
+"""The most problems of one refused state that are looked at; with more of them it is no state at all."""
 
-PROBLEMS_TOLD_MAX: Final = 5
-"""The most problems of one refused state that the error tells."""
+PROBLEMS_SHOWN_MAX: Final = 5
+"""The most problems of one refused state that the error lists."""
 
 PROBLEM_CHARS_MAX: Final = 200
-"""The longest words about one problem."""
+"""The longest text about one problem."""
 
 VALUE_CHARS_MAX: Final = 60
 """The most of a refused value that an error shows."""
@@ -57,11 +57,11 @@ def to_json(state: SavedState, *, session_only: bool = False) -> bytes:
         StateInvalid: it holds what JSON cannot carry (lone surrogates), or takes more than STATE_BYTES_MAX.
     """
     try:
-        written = canonical(replace(state, execution=None) if session_only else state)
+        data = canonical(replace(state, execution=None) if session_only else state)
     except (PydanticSerializationError, ValueError) as error:  # UnicodeEncodeError is a ValueError
         raise StateInvalid(f"the state cannot be written: {_short(str(error), PROBLEM_CHARS_MAX)}") from None
-    _check_size(len(written))
-    return written
+    _check_size(len(data))
+    return data
 
 
 def from_json(of: type[StateT], data: bytes | str) -> StateT:
@@ -73,7 +73,7 @@ def from_json(of: type[StateT], data: bytes | str) -> StateT:
         _check_format(data)
         raise _unreadable(error) from None
     except UnicodeEncodeError:
-        raise _refused(["the text holds lone surrogates, which are no valid Unicode"], 1) from None
+        raise _refused(["the text holds lone surrogates, which are not valid Unicode"], 1) from None
     _check_meaning(state)
     return state
 
@@ -86,10 +86,10 @@ def to_dict(state: SavedState, *, session_only: bool = False) -> dict[str, Any]:
 def from_dict(of: type[StateT], data: Mapping[str, Any]) -> StateT:
     """Return the state that `to_dict` wrote, by the same rules as `from_json`; raise StateInvalid for anything else."""
     try:
-        written = spelled(data)
+        text = spelled(data)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise _refused([f"this is no JSON-ready data: {_short(str(error), PROBLEM_CHARS_MAX)}"], 1) from None
-    return from_json(of, written)
+        raise _refused([f"this is not JSON-ready data: {_short(str(error), PROBLEM_CHARS_MAX)}"], 1) from None
+    return from_json(of, text)
 
 
 class _Envelope(BaseModel):
@@ -107,24 +107,24 @@ def _check_size(size: int) -> None:
 
 
 def _check_format(data: bytes | str) -> None:
-    """Refuse a foreign version with one clear sentence, whatever else does not fit."""
+    """Refuse another version with one clear sentence, whatever else is wrong."""
     try:
-        found = _Envelope.model_validate_json(data).format
+        version = _Envelope.model_validate_json(data).format
     except ValidationError:
         return  # there is none: the other problems say more
-    if type(found) is not int or found != FORMAT:
+    if type(version) is not int or version != FORMAT:
         raise StateInvalid(
-            f"the saved state has format {_told(found)}, this Holdfast reads format {FORMAT}: "
+            f"the saved state has format {_brief(version)}, this Holdfast reads format {FORMAT}: "
             "read it with the Holdfast that wrote it, or update this one"
         )
 
 
 def _check_meaning(state: SavedState) -> None:
-    """Refuse what fits every type and still is no state."""
+    """Refuse data that fits every type and still is not a valid state."""
     if "format" not in state.model_fields_set:
         raise _refused(["format: it is missing"], 1)
     times = Counter(section.name for section in state.context.store.sections)
-    problems = [f"context.store.sections: {_told(name)} is there {n} times" for name, n in times.items() if n > 1]
+    problems = [f"context.store.sections: {_brief(name)} is there {n} times" for name, n in times.items() if n > 1]
     if DEFAULT_SECTION not in times:
         problems.append(f"context.store.sections: there is none called {DEFAULT_SECTION!r}")
     if state.execution is not None and not state.execution.status.is_terminal:
@@ -134,27 +134,27 @@ def _check_meaning(state: SavedState) -> None:
 
 
 def _misfits(execution: ExecutionState) -> Iterator[str]:
-    """Yield what does not fit together in an execution that is to be gone on with."""
+    """Yield the contradictions in an execution that is to be resumed."""
     step, trigger = execution.current_step, execution.hooks_under_way
     answered = step is not None and step.inference_response is not None
-    if trigger is not None and (wanted := _wanted_for(trigger, execution)):
-        yield f"execution.hooks_under_way: {trigger} {wanted}"
+    if trigger is not None and (need := _unmet_need(trigger, execution)):
+        yield f"execution.hooks_under_way: {trigger} {need}"
     if execution.summary_under_way and (step is None or answered or trigger is not None):
         yield "execution.summary_under_way: it needs a step whose model was not asked yet, and no hooks under way"
-    asked = [call.id for call in step.requested_tool_calls] if step else []
-    if len(set(asked)) < len(asked):
+    requested_ids = [call.id for call in step.requested_tool_calls] if step else []
+    if len(set(requested_ids)) < len(requested_ids):
         yield "execution.current_step.inference_response.tool_calls: two of them have one id"
-    open_calls = [each.call.id for each in execution.open_calls]
-    ended = [each.call.id for each in step.tool_executions] if step else []
-    begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING)
-    if sorted((*open_calls, *ended)) != (sorted(asked) if begun else []):
+    open_ids = [each.call.id for each in execution.open_calls]
+    ended_ids = [each.call.id for each in step.tool_executions] if step else []
+    calls_begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING)
+    if sorted((*open_ids, *ended_ids)) != (sorted(requested_ids) if calls_begun else []):
         yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
-    elif any(asked[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
+    elif any(requested_ids[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
         yield "execution.open_calls: their indexes are not their places in the model's request"
 
 
-def _wanted_for(trigger: Trigger, execution: ExecutionState) -> str | None:
-    """Return what the hooks of that place need in order to run, where it is not so."""
+def _unmet_need(trigger: Trigger, execution: ExecutionState) -> str | None:
+    """Return the unmet condition for running hooks at that trigger; none when all are met."""
     step = execution.current_step
     answered = step is not None and step.inference_response is not None
     if trigger in AROUND_TOOLS:
@@ -170,16 +170,16 @@ def _wanted_for(trigger: Trigger, execution: ExecutionState) -> str | None:
 
 
 def _refused(problems: list[str], total: int) -> StateInvalid:
-    """Return the error that tells the first of `problems`, of which there are `total`."""
-    told = problems[:PROBLEMS_TOLD_MAX]
-    more = f"; and {total - len(told):,} more" if total > len(told) else ""
-    return StateInvalid(f"this is no saved agent state: {'; '.join(told)}{more}. Restore it from an unspoilt copy")
+    """Return the error that lists the first of `problems`, of which there are `total`."""
+    first = problems[:PROBLEMS_SHOWN_MAX]
+    more = f"; and {total - len(first):,} more" if total > len(first) else ""
+    return StateInvalid(f"this is not a saved agent state: {'; '.join(first)}{more}. Restore it from an intact copy")
 
 
 def _unreadable(error: ValidationError) -> StateInvalid:
     if error.error_count() > PROBLEMS_READ_MAX:  # listing them would take more memory than the input did
         return _refused([f"more than {PROBLEMS_READ_MAX:,} fields are wrong"], 1)
-    problems = error.errors(include_url=False)[:PROBLEMS_TOLD_MAX]
+    problems = error.errors(include_url=False)[:PROBLEMS_SHOWN_MAX]
     return _refused([_problem(each) for each in problems], error.error_count())
 
 
@@ -187,7 +187,7 @@ def _problem(error: ErrorDetails) -> str:
     what = _short(problem_text(error), PROBLEM_CHARS_MAX)
     if not error["loc"]:
         return what
-    value = "" if error["type"] in ("missing", "value_error") else f" (it is {_told(error['input'])})"
+    value = "" if error["type"] in ("missing", "value_error") else f" (it is {_brief(error['input'])})"
     return f"{'.'.join(_path(error['loc']))}: {what}{value}"
 
 
@@ -197,11 +197,11 @@ def _path(loc: tuple[int | str, ...]) -> Iterator[str]:
     parts = loc if len(loc) <= PATH_PARTS_MAX else (*loc[:half], "…", *loc[-half:])
     for part in parts:
         plain = isinstance(part, int) or part == "…" or re.fullmatch(r"[\w-]{1,64}", part)
-        yield str(part) if plain else _told(part)
+        yield str(part) if plain else _brief(part)
 
 
-def _told(value: object) -> str:
-    """Return a few words for any value out of JSON; never more of it than VALUE_CHARS_MAX."""
+def _brief(value: object) -> str:
+    """Return a short description of any JSON value, with at most VALUE_CHARS_MAX characters of it."""
     match value:
         case str():
             shown = ascii(value[:VALUE_CHARS_MAX])

@@ -1,4 +1,4 @@
-"""The tool by which an agent calls another one, and what its end means to the caller. Runs nothing."""
+"""The tool that starts subagents, and what a subagent's end means to its caller. Runs nothing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
 
 SUBAGENTS_STARTED_MAX: Final = 1_000
-"""The most subagents that one execution starts in all; those that they start themselves count for them."""
+"""The most subagents that one execution starts in all; those that a subagent starts count for that subagent."""
 
 SPAWN_TOOL: Final = "spawn"
-"""What the model calls the tool that starts a subagent."""
+"""The name of the tool that starts a subagent."""
 
 
 def known_subagents(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> dict[str, AgentDefinition]:
@@ -35,19 +35,19 @@ def known_subagents(definition: AgentDefinition, agents: Iterable[AgentDefinitio
 
 def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
     """Return every agent that `definition`, or one of those, may call; UnknownAgent when one is not among `agents`."""
-    there = tuple(agents)
-    found: dict[str, AgentDefinition] = {}
-    waiting = [definition]
-    while waiting:
-        for name, each in known_subagents(waiting.pop(), there).items():
-            if name not in found:
-                found[name] = each
-                waiting.append(each)
-    return tuple(found.values())
+    all_agents = tuple(agents)
+    result: dict[str, AgentDefinition] = {}
+    remaining = [definition]
+    while remaining:
+        for name, each in known_subagents(remaining.pop(), all_agents).items():
+            if name not in result:
+                result[name] = each
+                remaining.append(each)
+    return tuple(result.values())
 
 
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:
-    """Return the tool as the model is offered it: which agents there are, and what each is for."""
+    """Return the tool's schema for the model: which agents there are, and what each is for."""
     about = "There are: " + "; ".join(
         f"{name}: {each.description}" if each.description else name for name, each in sorted(subagents.items())
     )
@@ -69,7 +69,7 @@ def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:
 
 
 def problem_with_spawn(call: ToolCall, subagents: Mapping[str, AgentDefinition], depth_left: int) -> ErrorRecord | None:
-    """Return why no subagent can be started for `call`, if so; the model is told and can try something else."""
+    """Return why no subagent can be started for `call`, if so; the model sees it and can try something else."""
     agent, task = call.arguments.get("agent"), call.arguments.get("task")
     if not isinstance(agent, str) or not isinstance(task, str) or not task.strip() or len(call.arguments) != 2:  # noqa: PLR2004  # those two
         text = "give `agent` and `task`, both texts, and nothing else"
@@ -84,7 +84,7 @@ def problem_with_spawn(call: ToolCall, subagents: Mapping[str, AgentDefinition],
 
 
 def problem_with_number(beside: int, started: int) -> ErrorRecord | None:
-    """Return why one subagent more is not started, if so, with so many `beside` it in its step and `started` before."""
+    """Return why another subagent is not started, if so: `beside` are in its step already, `started` ran before."""
     if started + beside >= SUBAGENTS_STARTED_MAX:
         text = f"not started: one run starts at most {SUBAGENTS_STARTED_MAX:,} subagents; go on without this one"
     elif beside >= SUBAGENTS_AT_ONCE_MAX:
@@ -94,17 +94,17 @@ def problem_with_number(beside: int, started: int) -> ErrorRecord | None:
     return ErrorRecord(type="TooManySubagents", message=text, source=SPAWN_TOOL)
 
 
-def told_of_subagent(
+def subagent_outcome(
     agent: str, status: ExecutionStatus, answer: str, why: str
 ) -> tuple[str | None, ErrorRecord | None]:
-    """Return the result or the error that the caller's model sees of a subagent's end.
+    """Return the result or the error that the caller's model sees when a subagent ends.
 
-    One that was stopped gives a result that says so, with what it had found; one that failed is an error.
+    A stopped one gives a result that says so, with its latest text; a failed one gives an error.
     """
     if status is ExecutionStatus.COMPLETED:
         return answer, None
     if status is ExecutionStatus.STOPPED:
-        found = f"; it had come to: {answer}" if answer.strip() else "; it had not answered yet"
-        return f"[the agent {agent!r} was stopped before its end{f' ({why})' if why else ''}{found}]", None
+        progress = f"; it had come to: {answer}" if answer.strip() else "; it had not answered yet"
+        return f"[the agent {agent!r} was stopped before its end{f' ({why})' if why else ''}{progress}]", None
     text = f"the agent {agent!r} failed: {why}"
     return None, ErrorRecord(type="SubagentFailed", message=text, source=SPAWN_TOOL)

@@ -1,11 +1,11 @@
-"""How many tokens a model call's input can have at the most, counted before anybody counts them. Holds no limits.
+"""Upper bounds on the input tokens of a model call, before the provider counts them. Holds no limits.
 
 No tokenizer is known here, so the bound stands on two things that hold for all of them. A token is at least one byte of
 what is sent. And a conversation is read message by message: what was read in the call before is read again in as many
 tokens, and only what was added since is new. So the next input is bounded by the last one, as the provider counted it,
 and the bytes of what was added; a first one by the bytes of everything. Both cost what is new.
 
-What a compiler of the worker's adds to what it is given is not in the bound: nobody knows it before it has run.
+The bound leaves out what a compiler adds to its input: that is unknown before it has run.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def opening_tokens(
     system_prompt: str,
     tools: Mapping[str, ToolTraits],
     subagents: Mapping[str, AgentDefinition],
-    wanted: ResponseFormat,
+    response_format: ResponseFormat,
 ) -> int:
-    """Return the most tokens of what stands before the conversation: the prompt, the tools, the answer's form."""
+    """Return the most tokens of what precedes the conversation: the prompt, the tools, the response format."""
     tokens = MESSAGE_OVERHEAD + json_size(system_prompt)
     tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values())
     if subagents:
         tokens += TOOL_OVERHEAD + len(canonical(spawn_schema(subagents)))
-    if not isinstance(wanted, TextFormat):
-        tokens += TOOL_OVERHEAD + len(canonical(wanted))
+    if not isinstance(response_format, TextFormat):
+        tokens += TOOL_OVERHEAD + len(canonical(response_format))
     return tokens
 
 

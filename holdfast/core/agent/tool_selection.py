@@ -44,9 +44,9 @@ def named(choice: tuple[str, ...] | Literal["all"]) -> tuple[str, ...]:
     return () if choice == ALL else choice
 
 
-def chosen(choice: tuple[str, ...] | Literal["all"], offered: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that `choice` takes, where `all` stands for those `offered`."""
-    return tuple(offered) if choice == ALL else choice
+def chosen(choice: tuple[str, ...] | Literal["all"], available: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that `choice` takes, where `all` stands for those `available`."""
+    return tuple(available) if choice == ALL else choice
 
 
 def _read(value: object, names: core_schema.ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:

@@ -1,4 +1,4 @@
-"""`@tool`: a Python function as something a model can call. Describes and checks; running it is a shell's work.
+"""`@tool`: makes a Python function a tool that a model can call. Describes and checks tools; the drivers run them.
 
 The function's name, annotations and Google-style docstring become the schema the model sees. A parameter annotated
 `ToolContext` is filled in by us and hidden from the model.
@@ -37,7 +37,7 @@ from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopContext
 
 REQUIRED_ARGUMENTS_MAX: Final = 32
-"""A tool that requires more arguments looks for missing ones itself: a run knows the names of so many."""
+"""The most required arguments that a run checks; a tool with more checks for missing ones itself."""
 
 LOCAL_TOOL_SECONDS_MAX: Final = 5.0
 """All attempts of one `local` tool call together: a stop waits for them."""
@@ -57,10 +57,10 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.5
 """The same for a `local` tool."""
 
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
-"""How often a call fails by itself at the most: it takes too long, or raises one of `retry_on`."""
+"""The most attempts of a call that fail by themselves: by taking too long, or by raising one of `retry_on`."""
 
-FOUND: Final = ("described_bytes", "required", "context", "remote")
-"""Traits that are found out and not chosen."""
+DERIVED: Final = ("described_bytes", "required", "context", "remote")
+"""Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
     {
@@ -79,7 +79,7 @@ RESERVED_NAMES: Final = frozenset(
         RECORDS_TOOL,
     }
 )
-"""Names of our own activities, of the tool that calls subagents and of those that read what is kept elsewhere."""
+"""The names of our own activities and of our own tools, for subagents, long results and records."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
 _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
@@ -102,9 +102,9 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """What a tool returns to end the run with this step: its result for the model, and why the run is to stop.
+    """Returned by a tool to end the run with this step: its result for the model, and why the run is to stop.
 
-    `context` is what is to stand with that stop, a small JSON object; one that is too large or no JSON is left out.
+    `context` goes with the stop signal, a small JSON object; one that is too large or not JSON is left out.
     """
 
     result: object
@@ -121,12 +121,12 @@ class ToolReply(Frozen):
 
 
 class ToolTraits(Frozen):
-    """What a run needs to know about a tool: how long, how often, where, whether beside others.
+    """What a run needs to know about a tool: timeouts, attempts, task queue, concurrency.
 
     `task_queue` is where its calls go, by default the one that the run's own worker serves tools on;
     `queue_seconds_max` is how long a call may wait there for a worker. `local` runs it within the workflow task.
-    `heartbeats` says that its worker tells every 2.5 s at least that the call is still under way. `remote` says that it
-    is not a worker of ours: it counts no attempts, so the server does.
+    `heartbeats` means that its worker heartbeats every 2.5 s at least. `remote` means that the worker is not one of
+    ours: it counts no attempts, so the server does.
     """
 
     name: str
@@ -141,21 +141,21 @@ class ToolTraits(Frozen):
     heartbeats: bool = True
     remote: bool = False
     required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
-    """The arguments without which no call of it is begun."""
+    """The arguments without which no call of it starts."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)
-    """How many bytes of JSON the model is told about it, in every request."""
+    """The size of its schema in every request, in bytes of JSON."""
 
 
 class RemoteOptions(TypedDict, total=False):
-    """How calls of a tool are run, wherever it is served.
+    """The options of a tool that hold wherever it runs.
 
     Args:
         timeout_seconds: how long one attempt may take.
         attempts_max: how often a call may fail by itself: take too long, or raise one of `retry_on`. For a tool of
             another language also: how often it is begun at the most.
-        at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
+        at_most_once: never begin a call twice; when its outcome is unknown, the model is told so.
         sequential: run a call only while no other call of its step does.
         idempotent: repeating a call is harmless.
         queue_seconds_max: how long a call may wait for a worker of its `task_queue`; as long as the run by default.
@@ -170,7 +170,7 @@ class RemoteOptions(TypedDict, total=False):
 
 
 class ToolOptions(RemoteOptions, total=False):
-    """What `@tool` takes besides.
+    """The further options of `@tool`.
 
     Args:
         local: run within the workflow task: one history event instead of six, but a stop waits for it. Only for what
@@ -183,7 +183,7 @@ class ToolOptions(RemoteOptions, total=False):
 
 
 class ToolSchema(Frozen):
-    """What the model is told about a tool; `parameters` is a JSON Schema object."""
+    """A tool as the model sees it; `parameters` is a JSON Schema object."""
 
     name: str
     description: str
@@ -211,7 +211,7 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def tries_again(self, error: BaseException) -> bool:
-        """Return whether a call that raised `error` is to be begun again, as far as its attempts go.
+        """Return whether a call that raised `error` is retried while it has attempts left.
 
         Never for what we raise ourselves: arguments that do not fit will not fit the next time.
         """
@@ -225,7 +225,7 @@ class Tool(Generic[P, R]):
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            raise InvalidArguments(told(error)) from None
+            raise InvalidArguments(problems_text(error)) from None
         fields = type(checked).model_fields
         bound: dict[str, Any] = {str(field.alias): getattr(checked, name) for name, field in fields.items()}
         if self.context_parameter is not None:
@@ -257,78 +257,78 @@ def tool(
         name: what the model calls it; the function's own name by default.
         retry_on: exceptions after which a call is begun again, with a growing wait, up to `attempts_max`; any other
             goes to the model at once.
-        options: as `ToolOptions` and `RemoteOptions` tell them.
+        options: see `ToolOptions` and `RemoteOptions`.
 
     Raises InvalidInput, naming the tool, for what cannot be offered to a model and for options that contradict each
     other.
     """
 
     def decorate(target: Callable[P, R]) -> Tool[P, R]:
-        called = name or str(getattr(target, "__name__", ""))
-        traits = traits_of(called, options, retry_on)
+        tool_name = name or str(getattr(target, "__name__", ""))
+        traits = traits_of(tool_name, options, retry_on)
         summary, about = _docstring(target)
-        arguments, context_parameter = _arguments_model(called, target, about)
+        arguments, context_parameter = _arguments_model(tool_name, target, about)
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
-        schema = schema_of(called, summary, parameters)
+        schema = schema_of(tool_name, summary, parameters)
         traits = replace(with_schema(traits, schema), context=context_parameter is not None)
         return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
 
     return decorate if function is None else decorate(function)
 
 
-def schema_of(called: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSchema:
-    """Return what the model is told; raises InvalidInput when that is too long."""
+def schema_of(tool_name: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSchema:
+    """Return the tool's schema; raises InvalidInput when the description is too long."""
     if len(description) > TOOL_DESCRIPTION_CHARS_MAX:
         size = f"its description (a docstring before its sections) has {len(description):,} characters"
-        raise InvalidInput(f"tool {called!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
-    return ToolSchema(name=called, description=description, parameters=parameters)
+        raise InvalidInput(f"tool {tool_name!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
+    return ToolSchema(name=tool_name, description=description, parameters=parameters)
 
 
 def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
-    """Return the traits with what a run is to know of the schema."""
-    named = schema.parameters.get("required")
-    required = tuple(map(str, named)) if isinstance(named, list) else ()
-    known = required if len(required) <= REQUIRED_ARGUMENTS_MAX else ()
-    return replace(traits, described_bytes=len(canonical(schema)), required=known)
+    """Return the traits with those that are derived from the schema."""
+    names = schema.parameters.get("required")
+    required = tuple(map(str, names)) if isinstance(names, list) else ()
+    checked = required if len(required) <= REQUIRED_ARGUMENTS_MAX else ()
+    return replace(traits, described_bytes=len(canonical(schema)), required=checked)
 
 
 def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return what the model is told of a call that lacks arguments, as its tool would say it; none if none is missing.
+    """Return the error text of a call that lacks arguments, as its tool would write it; none if none is missing.
 
-    Of their values only the tool itself knows what they must be.
+    Only the tool itself checks their values.
     """
     missing = [f"{name}: Field required" for name in traits.required if name not in arguments]
     return clamped("; ".join(missing), ERROR_CHARS_MAX) if missing else None
 
 
-def traits_of(called: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
-    """Return the traits of the tool `called` so; raises InvalidInput, naming it and what is wrong."""
-    if NAME_PATTERN.fullmatch(called) is None:
-        raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
-    if called in RESERVED_NAMES:
-        raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
-    known = [name for name in ToolTraits.model_fields if name not in ("name", *FOUND)]
-    for unknown in sorted(options.keys() - set(known)):
-        raise InvalidInput(f"tool {called!r} is given the option {unknown!r}, {nearest(unknown, known)}")
+def traits_of(tool_name: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
+    """Return the traits of the tool `tool_name`; raises InvalidInput with the problem."""
+    if NAME_PATTERN.fullmatch(tool_name) is None:
+        raise InvalidInput(f"{tool_name!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
+    if tool_name in RESERVED_NAMES:
+        raise InvalidInput(f"{tool_name!r} is a name of our own; choose another with @tool(name=...)")
+    allowed = [name for name in ToolTraits.model_fields if name not in ("name", *DERIVED)]
+    for unknown in sorted(options.keys() - set(allowed)):
+        raise InvalidInput(f"tool {tool_name!r} is given the option {unknown!r}, {nearest(unknown, allowed)}")
     if problem := _contradiction(options, retry_on):
-        raise InvalidInput(f"tool {called!r}: {problem}")
+        raise InvalidInput(f"tool {tool_name!r}: {problem}")
     usual: dict[str, Any] = {
         "attempts_max": 1 if options.get("at_most_once") else ATTEMPTS_MAX,
         "timeout_seconds": LOCAL_TIMEOUT_SECONDS if options.get("local") else TIMEOUT_SECONDS,
     }
     try:
-        traits = ToolTraits(name=called, **{**usual, **options})
+        traits = ToolTraits(name=tool_name, **{**usual, **options})
     except ValidationError as error:
-        raise InvalidInput(f"tool {called!r}: {told(error)}") from None
+        raise InvalidInput(f"tool {tool_name!r}: {problems_text(error)}") from None
     if traits.local and (longest := traits.timeout_seconds * traits.attempts_max) > LOCAL_TOOL_SECONDS_MAX:
         text = f"{traits.attempts_max} attempts of {traits.timeout_seconds:g} s can take {longest:g} s"
-        raise InvalidInput(f"tool {called!r}: {text}, a `local` tool has {LOCAL_TOOL_SECONDS_MAX:g} s: a stop waits")
+        raise InvalidInput(f"tool {tool_name!r}: {text}, a `local` tool has {LOCAL_TOOL_SECONDS_MAX:g} s: a stop waits")
     return traits
 
 
 def _contradiction(options: Mapping[str, Any], retry_on: object) -> str | None:
-    """Return which options cannot be meant together, and what to do; none when they can."""
+    """Return which options contradict each other, and what to do; none when none do."""
     once, local = bool(options.get("at_most_once")), bool(options.get("local"))
     attempts: object = options.get("attempts_max")
     again = bool(retry_on)
@@ -352,16 +352,16 @@ def _contradiction(options: Mapping[str, Any], retry_on: object) -> str | None:
             "`retry_on` is a tuple of exception classes, such as (ConnectionError,)",
         ),
     )
-    return next((text for holds, text in cases if holds), None)
+    return next((text for contradicts, text in cases if contradicts), None)
 
 
 def reply_of(value: object) -> ToolReply:
-    """Return what a tool's return value means."""
+    """Return the reply for a tool's return value."""
     return reply_with(bounded_result(whole_text(value)), value)
 
 
 def reply_with(text: str, value: object) -> ToolReply:
-    """Return `text` as the reply of a tool that gave `value`, which says whether the run is to stop. Never raises."""
+    """Return `text` as the reply of a tool that returned `value`; a StopRun asks to stop the run. Never raises."""
     if not isinstance(value, StopRun):
         return ToolReply(text=text)
     return ToolReply(text=text, stop=clamped(str(value.reason), REASON_CHARS_MAX), stop_context=_fitting(value.context))
@@ -383,24 +383,24 @@ def _fitting(context: object) -> Mapping[str, JsonValue]:
 
 
 def bounded_result(text: str) -> str:
-    """Return a tool's result cut to what the model sees of one."""
+    """Return a tool's result cut to the length that the model sees."""
     return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
 
 def never_begun(traits: ToolTraits) -> ErrorRecord:
-    """Return what the model is told of a call that no worker took in time."""
-    waited = f"within {traits.queue_seconds_max:g} s" if traits.queue_seconds_max else "in time"
-    text = f"no worker took the call from the task queue {traits.task_queue!r} {waited}; it was not begun"
+    """Return the error of a call that no worker took in time."""
+    deadline = f"within {traits.queue_seconds_max:g} s" if traits.queue_seconds_max else "in time"
+    text = f"no worker took the call from the task queue {traits.task_queue!r} {deadline}; it was not begun"
     return ErrorRecord(type="ToolUnavailable", message=text, source=traits.name)
 
 
 def left_unbegun(traits: ToolTraits) -> ErrorRecord:
-    """Return what the model is told of a call whose one attempt its worker, shutting down, left before it began."""
+    """Return the error of a call with one attempt whose worker shut down before it began."""
     return ErrorRecord(type="ToolUnavailable", message="the worker shut down; it was not begun", source=traits.name)
 
 
 def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
-    """Return what the model is told of a call whose worker was lost or that took too long, in every attempt."""
+    """Return the error of a call whose every attempt lost its worker or took too long."""
     if traits.at_most_once:
         text = f"the call was begun and its outcome is unknown ({why}); it is not repeated, check before you try again"
         return ErrorRecord(type="OutcomeUnknown", message=text, source=traits.name)
@@ -409,14 +409,14 @@ def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
 
 
 def killed_workers(traits: ToolTraits, deaths: int) -> ErrorRecord:
-    """Return what the model is told of a call that takes its worker along each time it is begun."""
+    """Return the error of a call that kills its worker each time it begins."""
     died = f"the worker died {deaths} times while running this call"
     text = f"{died}, so it will not be retried; try a different approach"
     return ErrorRecord(type=WORKER_LOST, message=text, source=traits.name)
 
 
 def lost_too_long(traits: ToolTraits, losses: int) -> ErrorRecord:
-    """Return what the model is told of a call whose workers were lost again and again."""
+    """Return the error of a call whose workers were lost again and again."""
     minutes = LOST_SECONDS_MAX / 60
     text = f"its workers were lost {losses} times in more than {minutes:g} minutes; whether it has run is unknown"
     return ErrorRecord(type=WORKER_LOST, message=text, source=traits.name)
@@ -435,7 +435,7 @@ def _as_text(value: object) -> str:
 
 
 def _arguments_model(
-    called: str, function: Callable[..., Any], about: Mapping[str, str]
+    tool_name: str, function: Callable[..., Any], about: Mapping[str, str]
 ) -> tuple[type[BaseModel], str | None]:
     """Return a model of the function's parameters, and the name of the one that takes the context."""
     hints = get_type_hints(function, include_extras=True)
@@ -443,23 +443,23 @@ def _arguments_model(
     context_parameter: str | None = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InvalidInput(f"tool {called!r}: parameter {parameter.name!r} must be an ordinary named parameter")
+            raise InvalidInput(f"tool {tool_name!r}: parameter {parameter.name!r} must be an ordinary named parameter")
         if parameter.name not in hints:
-            raise InvalidInput(f"tool {called!r}: parameter {parameter.name!r} needs a type annotation")
+            raise InvalidInput(f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation")
         if ToolContext in (hints[parameter.name], *get_args(hints[parameter.name])):
             context_parameter = parameter.name
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
-        described = Field(default, alias=parameter.name, description=about.get(parameter.name))
+        field_info = Field(default, alias=parameter.name, description=about.get(parameter.name))
         # fields have names of ours, because a parameter may be called like something of pydantic's (`json`, `_id`)
-        fields[f"argument_{len(fields)}"] = (hints[parameter.name], cast("FieldInfo", described))
+        fields[f"argument_{len(fields)}"] = (hints[parameter.name], cast("FieldInfo", field_info))
     config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    made = create_model(called, __config__=config, **cast("dict[str, Any]", fields))
-    return made, context_parameter
+    model = create_model(tool_name, __config__=config, **cast("dict[str, Any]", fields))
+    return model, context_parameter
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return the docstring's text before its sections, and what its `Args:` section says of each parameter."""
+    """Return the docstring's text before its sections, and the `Args:` description of each parameter."""
     summary: list[str] = []
     about: dict[str, list[str]] = {}
     section = parameter = ""
@@ -477,7 +477,7 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), {name: " ".join(lines) for name, lines in about.items()}
 
 
-def told(error: ValidationError) -> str:
+def problems_text(error: ValidationError) -> str:
     """Return every problem in one line, each with its field."""
     problems = [
         f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem_text(problem)}"

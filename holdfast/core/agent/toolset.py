@@ -1,4 +1,4 @@
-"""`Toolset`: what a worker or a driver offers to all agents; `AgentToolset`: what one agent gets of it."""
+"""`Toolset`: the tools and hooks that a worker or driver offers; `AgentToolset`: those that one agent gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class AgentToolset:
-    """What one agent gets: its definition with its capabilities written out, its tools and hooks, its compiler."""
+    """The tools, hooks and compiler of one agent, and its definition with its capabilities resolved."""
 
     definition: AgentDefinition
     tools: Mapping[str, AnyTool]
@@ -63,11 +63,11 @@ class Toolset:
         )
 
     def equip(self, definition: AgentDefinition) -> AgentToolset:
-        """Return what `definition` chooses.
+        """Return what `definition` names.
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
-        InvalidInput (a compiler, an argument in a rule, two of one name, too many), each naming what is meant or what
-        there is.
+        InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
+        all names.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
@@ -76,16 +76,16 @@ class Toolset:
             _check_places(definition.name, number, rule, self.tools)
         return AgentToolset(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
-    def untaken(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
-        """Return a warning for each kind, tools and hooks, of which some are offered and none of `agents` takes any."""
+    def unused_warnings(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
+        """Return a warning for tools, and one for hooks, when some are offered and none of `agents` takes any."""
         kinds = {
             "tools": (self.tools, any(agent.tools or agent.capabilities for agent in agents)),
             "hooks": (self.hooks, any(agent.hooks or agent.capabilities for agent in agents)),
         }
         return tuple(
             f"{kind} are offered and no agent takes any; name them in its definition, or write {kind}='all'"
-            for kind, (offered, taken) in kinds.items()
-            if offered and not taken
+            for kind, (available, used) in kinds.items()
+            if available and not used
         )
 
     def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
@@ -93,14 +93,14 @@ class Toolset:
         if len(by_name) < len(self.hooks):
             twice = next(each.name for each in self.hooks if by_name[each.name] is not each)
             raise InvalidInput(f"two hooks are called {twice!r}: rename one with @hook(..., name=...)")
-        wanted = hook_names(definition, tuple(by_name), self.capabilities)
-        for name in wanted:
+        names = hook_names(definition, tuple(by_name), self.capabilities)
+        for name in names:
             if name not in by_name:
                 raise UnknownHook(f"agent {definition.name!r} names the hook {name!r}, {nearest(name, by_name)}")
-        if len(wanted) > HOOKS_MAX:
-            text = f"agent {definition.name!r} gets {len(wanted)} hooks, at most {HOOKS_MAX} are allowed"
+        if len(names) > HOOKS_MAX:
+            text = f"agent {definition.name!r} gets {len(names)} hooks, at most {HOOKS_MAX} are allowed"
             raise InvalidInput(f"{text}; name the ones it needs under `hooks`")
-        return tuple(each for each in self.hooks if each.name in wanted)
+        return tuple(each for each in self.hooks if each.name in names)
 
     def _compiler_of(self, definition: AgentDefinition) -> Compiler | None:
         name = definition.context.compiler
@@ -113,31 +113,31 @@ class Toolset:
 
 
 def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names: Collection[str]) -> None:
-    """Refuse a rule with a name that guards no tool: a slip of the pen would let the call run unasked."""
+    """Refuse a rule whose name matches no tool: a typo would let the call run without approval."""
     for pattern in rule.tools:
         if not {"*", "?"} & set(pattern) and pattern not in callable_names:
-            told = (
+            text = (
                 f"agent {definition.name!r} wants approval of the tool {pattern!r}, {nearest(pattern, callable_names)}"
             )
-            raise UnknownTool(told)
+            raise UnknownTool(text)
 
 
 def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[AnyTool]) -> None:
     """Refuse a pattern on an argument that no tool of the rule has, for the same reason.
 
-    A tool whose schema takes arguments that it does not name is not judged, nor is a path's part behind the first dot.
+    A tool whose schema allows further arguments is not checked, nor is a path's part after the first dot.
     """
-    judged = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
-    known = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
-    for parameters in judged:
-        named = parameters.get("properties")
-        if not isinstance(named, dict) or parameters.get("additionalProperties") not in (None, False):
+    schemas = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
+    arguments = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
+    for parameters in schemas:
+        properties = parameters.get("properties")
+        if not isinstance(properties, dict) or parameters.get("additionalProperties") not in (None, False):
             return
-        known |= named.keys()
-    for place in rule.arguments if judged else ():
-        if place not in known and place.split(".")[0] not in known:
+        arguments |= properties.keys()
+    for place in rule.arguments if schemas else ():
+        if place not in arguments and place.split(".")[0] not in arguments:
             text = f"agent {agent!r}, approvals.{number}.arguments: no tool of the rule has the argument {place!r}"
-            raise InvalidInput(f"{text}; {suggestion(place.split('.')[0], known)}")
+            raise InvalidInput(f"{text}; {suggestion(place.split('.')[0], arguments)}")
 
 
 def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:

@@ -1,8 +1,8 @@
 """Upper bounds for what a model call used where its endpoint does not report it (docs/spec.md, section 5).
 
-An attempt that reached the endpoint is billed, whether or not it came to its end. Its input is bounded by what was sent
-(`token_bounds`), its output by the bytes that came of it and by what it was allowed to put out. Both are marked as
-estimated; what the endpoint did report is never replaced.
+An attempt that reached the endpoint is billed, finished or not. Its input is bounded by what was sent (`token_bounds`),
+its output by the bytes received and by its output limit. Both are marked as estimated; figures that the endpoint did
+report are never replaced.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from holdfast.core.agent.token_bounds import request_tokens
 from holdfast.core.base.usage import Usage
 
 CUT_TOKENS_MAX: Final = 128
-"""What an endpoint can have made of an answer beyond what had come of it when it was cut: half a second of a model."""
+"""How many tokens a model can have produced beyond those received when its answer was cut: half a second's worth."""
 
 HEARTBEAT_TOKENS_MAX: Final = 2_048
-"""What can come of an answer after the last heartbeat of a worker that is lost."""
+"""How many tokens can arrive after the last heartbeat of a worker that is lost."""
 
 HIDDEN_TOKENS_MAX: Final = 16_384
-"""What an answer counts of which nothing could be seen when it was cut, where nothing limited it."""
+"""What a cut answer counts when nothing of it was visible and nothing limited it."""
 
 
 def input_bound(request: ModelRequest) -> int:
@@ -40,23 +40,23 @@ def answered_usage(
 
     Zero counts as not reported: always for the prompt, for the completion where `received_bytes` of it came.
     """
-    sent = prompt or input_max()
-    received = completion or _at_most(received_bytes, output_max)
-    estimated = (0 if prompt else sent) + (0 if completion else received)
-    return Usage(input_tokens=sent, output_tokens=received, estimated_tokens=estimated)
+    input_tokens = prompt or input_max()
+    output_tokens = completion or _at_most(received_bytes, output_max)
+    estimated = (0 if prompt else input_tokens) + (0 if completion else output_tokens)
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
 
 
 def cut_usage(reported: Usage | None, input_max: Callable[[], int], more: int, output_max: int | None) -> Usage:
-    """Return what an attempt counts that did not come to its end.
+    """Return what an interrupted attempt counts.
 
-    `more` is how many tokens it can have put out since the endpoint `reported`, `output_max` how many it was allowed in
-    all.
+    `more` is how many tokens it can have produced since the endpoint `reported`, `output_max` how many it was allowed
+    in all.
     """
-    told_input, told_output = (reported.input_tokens, reported.output_tokens) if reported else (0, 0)
-    sent = told_input or input_max()
-    output = max(told_output, _at_most(told_output + more, output_max))
-    estimated = (0 if told_input else sent) + output - told_output
-    return Usage(input_tokens=sent, output_tokens=output, estimated_tokens=estimated)
+    reported_input, reported_output = (reported.input_tokens, reported.output_tokens) if reported else (0, 0)
+    input_tokens = reported_input or input_max()
+    output_tokens = max(reported_output, _at_most(reported_output + more, output_max))
+    estimated = (0 if reported_input else input_tokens) + output_tokens - reported_output
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
 
 
 def hidden_tokens(output_max: int | None) -> int:

@@ -16,8 +16,8 @@ T = TypeVar("T")
 class AppendList(Sequence[T], Generic[T]):
     """A sequence that is never changed, only continued: `append` returns a new one in O(1).
 
-    All versions of one history share a list and differ in their length alone, so that keeping the log as it
-    stood before each step costs nothing. Appending to a version that is not the newest copies (a fork).
+    All versions of one history share a list and differ in their length alone, so that keeping the list as it
+    was before each step costs nothing. Appending to a version that is not the newest copies (a fork).
     Not safe for appending from two threads at once.
     """
 
@@ -47,7 +47,7 @@ class AppendList(Sequence[T], Generic[T]):
         return self._view(backing, len(backing))
 
     def _continuable(self) -> list[T]:
-        """Return the list that a longer version may write on: the shared one for the newest version, else a copy."""
+        """Return the list that a longer version may append to: the shared one for the newest version, else a copy."""
         return self._items if len(self._items) == self._length else self._items[: self._length]
 
     def before(self, length: int) -> AppendList[T]:
@@ -109,16 +109,16 @@ class AppendList(Sequence[T], Generic[T]):
         def read(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> AppendList[T]:
             if isinstance(value, AppendList):
                 return cast("AppendList[T]", value)
-            return taken(cast("list[T]", validate(value)))
+            return wrap(cast("list[T]", validate(value)))
 
-        def taken(fresh: list[T]) -> AppendList[T]:
+        def wrap(fresh: list[T]) -> AppendList[T]:
             return cls._view(fresh, len(fresh))
 
         def write(log: AppendList[T]) -> list[T]:
             return log._items[: log._length]
 
         return core_schema.json_or_python_schema(
-            json_schema=core_schema.no_info_after_validator_function(taken, items),
+            json_schema=core_schema.no_info_after_validator_function(wrap, items),
             python_schema=core_schema.no_info_wrap_validator_function(read, items),
             serialization=core_schema.plain_serializer_function_ser_schema(write, return_schema=items),
         )

@@ -1,11 +1,11 @@
-"""Patterns on the arguments of tool calls: which values of a call a place means, and whether they match.
+"""Glob patterns on the arguments of tool calls: which values a place refers to, and whether they match.
 
-A place is an argument's name, or a dotted path into objects (`order.total`). What lies there is taken apart into texts:
+A place is an argument's name, or a dotted path into objects (`order.total`). Its value is split into texts:
 a text is itself, a number, `true`, `false` and `null` are as in JSON (`5.0` is `5`), and of a list or an object each
 value in it counts, however deep; an empty one is `[]` or `{}`. Lists on the way to a place are gone through.
 
 A pattern is a glob over the whole of a text, capitals told apart: `*` stands for any characters, `?` for one, every
-other character for itself. There is nothing in it that a text could make slow.
+other character for itself. No text can make a match slow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ARGUMENT_PLACE_PARTS_MAX: Final = 8
 def _checked_place(place: str) -> str:
     parts = place.split(".")
     if not all(parts):
-        raise ValueError(f"{place!r} is no place: name an argument, or a path into it such as `order.total`")
+        raise ValueError(f"{place!r} is not a place: name an argument, or a path into it such as `order.total`")
     if len(parts) > ARGUMENT_PLACE_PARTS_MAX:
         raise ValueError(f"{place[:60]!r} has {len(parts)} parts, at most {ARGUMENT_PLACE_PARTS_MAX} are allowed")
     return place
@@ -40,7 +40,7 @@ def _checked_place(place: str) -> str:
 Place = Annotated[str, Field(max_length=ARGUMENT_PATTERN_CHARS_MAX), AfterValidator(_checked_place)]
 Glob = Annotated[str, Field(max_length=ARGUMENT_PATTERN_CHARS_MAX)]
 ArgumentPatterns = Annotated[Mapping[Place, Glob], Field(max_length=ARGUMENT_PATTERNS_MAX)]
-"""Patterns by the place that each is about."""
+"""Patterns by place."""
 
 
 def matches_some(patterns: Mapping[str, str], arguments: Mapping[str, JsonValue]) -> bool:
@@ -77,15 +77,15 @@ def _texts_below(value: JsonValue, parts: list[str]) -> Iterator[str | None]:
 
 def _texts_inside(value: JsonValue, parts: list[str]) -> Iterator[str | None]:
     """Follow a path into an object; where a name itself has dots in it, every reading of the path counts."""
-    found = False
+    present = False
     if isinstance(value, dict):
         for length in range(1, len(parts) + 1):
             name = ".".join(parts[:length])
             if name in value:
-                found = True
+                present = True
                 yield from _texts_below(value[name], parts[length:])
-    if not found:
-        yield None  # in place of a text: one of the values that the place means is not there
+    if not present:
+        yield None  # in place of a text: one of the values at the place is missing
 
 
 def _texts_of(value: JsonValue) -> Iterator[str]:
@@ -110,39 +110,39 @@ def _text_of(value: str | float | bool | None) -> str:  # noqa: FBT001  # JSON
 def glob_matches(glob: str, text: str) -> bool:
     """Return whether `text` as a whole is what `glob` says.
 
-    The parts between the stars are looked for one after another, each as far to the left as it is found: no way is
-    tried twice, so that the time grows with the lengths of the two and never with their powers.
+    The parts between the stars are searched in turn, each at its leftmost match. Nothing is tried twice, so the time
+    grows with the lengths of the two and never with their powers.
     """
     first, *rest = glob.split("*")
     if not rest:
-        return len(text) == len(first) and _stands(first, text, 0)
+        return len(text) == len(first) and _matches_at(first, text, 0)
     *middle, last = rest
-    if len(text) < len(first) + len(last) or not _stands(first, text, 0):
+    if len(text) < len(first) + len(last) or not _matches_at(first, text, 0):
         return False
     end = len(text) - len(last)
-    if not _stands(last, text, end):
+    if not _matches_at(last, text, end):
         return False
     at = len(first)
     for part in middle:
-        found = _found(part, text, at, end)
-        if found is None:
+        start = _position(part, text, at, end)
+        if start is None:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
-def _stands(part: str, text: str, at: int) -> bool:
+def _matches_at(part: str, text: str, at: int) -> bool:
     there = text[at : at + len(part)]
     return len(there) == len(part) and all(char in ("?", other) for char, other in zip(part, there, strict=True))
 
 
-def _found(part: str, text: str, start: int, end: int) -> int | None:
+def _position(part: str, text: str, start: int, end: int) -> int | None:
     """Return the first place between `start` and `end` where `part` begins in `text`; none where it is not there."""
     if "?" not in part:
         at = text.find(part, start, end)
         return None if at < 0 else at
-    found = _searcher(part).search(text, start, end)
-    return None if found is None else found.start()
+    match = _searcher(part).search(text, start, end)
+    return None if match is None else match.start()
 
 
 @lru_cache(maxsize=256)

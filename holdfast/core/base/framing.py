@@ -1,4 +1,4 @@
-"""Several byte strings as one, and back: how a snapshot arrives with its parts. Knows nothing of what they hold."""
+"""Frames: several byte strings packed into one, as a snapshot arrives with its parts. Does not read their contents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def framed(frames: Iterable[bytes]) -> bytes:
 
 
 def frames_of(data: bytes) -> tuple[bytes, ...]:
-    """Return what `framed` put together. Raises StateInvalid for what it did not."""
+    """Return the frames that `framed` packed. Raises StateInvalid for anything else."""
     frames: list[bytes] = []
     place = 0
     while place < len(data):

@@ -1,4 +1,4 @@
-"""Forms of values as JSON: `JsonForm` is read back as it was, `SparseForm` leaves out defaults. Holds no value."""
+"""Base classes for JSON: `JsonForm` round-trips without loss, `SparseForm` leaves out defaults. Holds no value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.validation_errors import problem_text
 
-_PROBLEMS_TOLD: Final = 3
+_PROBLEMS_SHOWN: Final = 3
 
 
 class JsonForm(Frozen):
@@ -32,10 +32,10 @@ class JsonForm(Frozen):
         try:
             return cls.model_validate_json(to_json(data), strict=True)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            told = (f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {problem_text(each)}" for each in found)
-            first = "; ".join([*told][:_PROBLEMS_TOLD])
-            more = f" (and {len(found) - _PROBLEMS_TOLD} more)" if len(found) > _PROBLEMS_TOLD else ""
+            problems = error.errors(include_url=False, include_input=False)
+            lines = (f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {problem_text(each)}" for each in problems)
+            first = "; ".join([*lines][:_PROBLEMS_SHOWN])
+            more = f" (and {len(problems) - _PROBLEMS_SHOWN} more)" if len(problems) > _PROBLEMS_SHOWN else ""
             raise InvalidInput(f"this is not a valid {cls.__name__}: {first}{more}") from None
         except (PydanticSerializationError, ValueError, RecursionError) as error:
             raise InvalidInput(f"this is not a valid {cls.__name__}: {error}") from None
@@ -49,11 +49,11 @@ class SparseForm(Frozen):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = cast("dict[str, Any]", write(self))
+        data = cast("dict[str, Any]", write(self))
         for name, default in _defaults(type(self)):
             if getattr(self, name) == default:
-                written.pop(name, None)
-        return written
+                data.pop(name, None)
+        return data
 
 
 @cache

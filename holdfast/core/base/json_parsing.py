@@ -1,4 +1,4 @@
-"""Reading what models and people write: JSON that can be kept, sent on and read again; names once. Knows no schema."""
+"""Parses JSON from models and people, bounded so that it can be stored and read again. Knows no schema."""
 
 from __future__ import annotations
 

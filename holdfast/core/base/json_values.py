@@ -12,9 +12,9 @@ from pydantic_core import CoreSchema, PydanticSerializationError, core_schema, f
 from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, TEXT_CHARS_MAX
 
 JSON_DEPTH_MAX: Final = 64
-"""The deepest nesting of a definition's metadata or answer schema, for the same reason as that of arguments below."""
+"""The deepest nesting of a definition's metadata or answer schema, for the same reason as ARGUMENTS_DEPTH_MAX."""
 
-_KEY_CHARS_TOLD: Final = 60
+_KEY_CHARS_SHOWN: Final = 60
 
 _DIGITS_MAX: Final = 4_000
 _ENDLESS: Final = 10**_DIGITS_MAX
@@ -24,7 +24,7 @@ _ENDLESS: Final = 10**_DIGITS_MAX
 def _checked(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     for key, value in values.items():
         if type(value) is not str or len(value) > TEXT_CHARS_MAX:  # most are short texts
-            _check(value, key[:_KEY_CHARS_TOLD])
+            _check(value, key[:_KEY_CHARS_SHOWN])
     return values
 
 
@@ -39,13 +39,13 @@ def _check(value: JsonValue, place: str) -> None:
                 _check(each, f"{place}.{index}")
         case dict():
             for key, each in value.items():
-                _check(each, f"{place}.{key[:_KEY_CHARS_TOLD]}")
+                _check(each, f"{place}.{key[:_KEY_CHARS_SHOWN]}")
         case _:
             pass
 
 
 class _Bounded:
-    """Adds the check that pydantic leaves out: read from JSON text, a JsonValue is anything at all, NaN too.
+    """Adds a check that pydantic leaves out: read from JSON text, a JsonValue may be anything, even NaN.
 
     Values made in Python go through Rust with the bounds of `Frozen`, and take no time here.
     """
@@ -89,7 +89,7 @@ def _travelling(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     except (PydanticSerializationError, ValueError):
         same = False
     if not same:  # lone surrogates, numbers of thousands of digits
-        raise ValueError("it holds what JSON cannot carry (text that is no valid Unicode, or a number too long)")
+        raise ValueError("it holds what JSON cannot carry (text that is not valid Unicode, or a number too long)")
     return values
 
 

@@ -1,4 +1,4 @@
-"""Making foreign text safe to keep: bounded and encodable, whatever a tool or a provider put into it."""
+"""Makes foreign text safe to store: bounded and encodable, whatever a tool or a provider put into it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def clamped(text: str, chars_max: int) -> str:
-    """Return `text` cut to at most `chars_max` characters, the cut said at its end."""
+    """Return `text` cut to at most `chars_max` characters, with a note of the cut at its end."""
     if len(text) <= chars_max:
         return encodable(text)
     note = f"\n[cut: the first {chars_max:,} of {len(text):,} characters]"
@@ -35,7 +35,7 @@ def clamped(text: str, chars_max: int) -> str:
 
 
 def clamped_json(text: str, bytes_max: int, chars_max: int | None = None) -> str:
-    """Return `text` cut to `bytes_max` bytes as JSON, and to `chars_max` characters; a cut is said at its end."""
+    """Return `text` cut to `bytes_max` bytes as JSON, and to `chars_max` characters; a note at its end says so."""
     text = encodable(text)
     if (chars_max is None or len(text) <= chars_max) and _fits(text, bytes_max):
         return text

@@ -1,4 +1,4 @@
-"""How a text that is shown in part says where the rest of it is: one last line, which any further cut keeps true."""
+"""Truncated texts that end with a reference to the rest: one last line, which further cuts keep correct."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from holdfast.core.base.safe_text import JSON_BYTES_PER_CHAR_MAX, clamped, clamped_json, encodable, fitting, json_size
 
 FETCH_TOOL: Final = "fetch_result"
-"""The tool that reads on in a result that was too long to be shown whole; a worker offers it beside its own."""
+"""The tool that reads the rest of a truncated result; a worker offers it beside its own."""
 
 RECORDS_TOOL: Final = "read_records"
-"""The tool by which an agent looks at its own earlier executions."""
+"""The tool that lets an agent read its own earlier executions."""
 
 LINE_CHARS_MAX: Final = 400
 """The longest such line, generously."""
@@ -24,7 +24,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A text that is kept elsewhere: its name there, the byte that what is shown begins at, and what it has in all."""
+    """A reference to a stored text: its name, its total size, and the byte at which the part shown begins."""
 
     ref: str
     total: str
@@ -33,7 +33,7 @@ class Reference:
     def shown(self, text: str, bytes_max: int, chars_max: int | None = None) -> str:
         """Return as much of the beginning of `text` as fits (in bytes of JSON, in characters) and where to read on.
 
-        Offsets are bytes of UTF-8, so that whoever reads on reads only what it wants.
+        Offsets are bytes of UTF-8, so that a reader fetches only the bytes it needs.
         """
         text = encodable(text[: bytes_max if chars_max is None else chars_max])  # what could be shown at the most
         longest = self._line(self.start + len(text.encode()))
@@ -50,12 +50,12 @@ class Reference:
 
 def shortened(text: str, bytes_max: int, chars_max: int | None = None) -> str:
     """Return `text` cut as `clamped_json` does; one that ends with a reference still does, and goes on at the cut."""
-    if (found := _LINE.search(text, max(0, len(text) - LINE_CHARS_MAX))) is None:
+    if (match := _LINE.search(text, max(0, len(text) - LINE_CHARS_MAX))) is None:
         return clamped_json(text, bytes_max, chars_max)
     if (chars_max is None or len(text) <= chars_max) and json_size(text) <= bytes_max:
         return text
-    reference = Reference(ref=found[3], total=found[2], start=int(found[1].replace(",", "")))
-    return reference.shown(text[: found.start()], bytes_max, chars_max)
+    reference = Reference(ref=match[3], total=match[2], start=int(match[1].replace(",", "")))
+    return reference.shown(text[: match.start()], bytes_max, chars_max)
 
 
 def trimmed(text: str, chars_max: int) -> str:

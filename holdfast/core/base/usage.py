@@ -1,4 +1,4 @@
-"""What a model call used and what that cost. Holds no limits: those are `budget`. Knows no price table."""
+"""`Usage`: the tokens of a model call; `Prices`: what they cost. Limits are in `budget`. Knows no price table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.core.base.frozen import Frozen, trusted
 
 
 class Usage(Frozen):
-    """Tokens in and out, as the provider reported them, or bounded from above where it did not. They add up.
+    """Input and output tokens, as the provider reported them, or upper bounds where it did not. Usages can be added.
 
-    `estimated_tokens` is how many of both together are such a bound, and not reported.
+    `estimated_tokens` is how many of both together are such bounds.
     """
 
     input_tokens: int = Field(default=0, ge=0)
@@ -41,7 +41,7 @@ NOTHING_USED: Final = Usage()
 """No tokens at all."""
 
 TOKENS_PRICED: Final = 1_000_000
-"""Prices are told per this many tokens."""
+"""Prices are given per this many tokens."""
 
 
 class Prices(Frozen):

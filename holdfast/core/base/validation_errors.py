@@ -1,4 +1,4 @@
-"""What is wrong with data, in the words of whoever wrote it: YAML and JSON have lists and mappings, no tuples. Pure."""
+"""Pydantic's problems in terms of YAML and JSON, which have lists and mappings, no tuples. Pure text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS: Final = (
     (re.compile(r"^Dictionary should"), "The mapping should"),
     (re.compile(r" after validation\b"), ""),
 )
-"""What pydantic calls things by their Python names, and what they are called where people write them."""
+"""Pydantic's Python terms, and the terms of YAML and JSON in their place."""
 
 
 def problem_text(problem: ErrorDetails) -> str:

@@ -1,4 +1,4 @@
-"""How times, tokens and money are written for people, in one way everywhere: screens, pages, the Web UI.
+"""Formats times, tokens and money for people, the same way on screens, pages and in the Web UI.
 
 2026-11-21 14:05:09Z                      a moment, in UTC; 14:05:09Z beside another of the same day
 350 ms, 4.2 s, 1 h 05 min                 how long something takes
@@ -22,7 +22,7 @@ ESTIMATED: Final = "≈ "
 """Stands before a number of tokens that holds an upper bound."""
 
 UNKNOWN_PRICE: Final = "no price is known for "
-"""How a sentence about a model without a price begins."""
+"""The beginning of a sentence about a model without a price."""
 
 PRICE_REMEDY: Final = "set llm.prices or HOLDFAST_PRICES"
 
@@ -95,7 +95,7 @@ def amount(count: int) -> str:
 
 
 def wait_line(message: str, attempt: int, seconds: float) -> str:
-    """Return how people are told that a model call waits for its endpoint, `attempt` having failed."""
+    """Return the line that a model call waits for its endpoint, `attempt` having failed."""
     soon = f"in {duration(seconds)}" if seconds > 0 else "now"
     return f"waiting for the model endpoint, attempt {attempt} failed, next {soon}: {message}"
 

@@ -1,4 +1,4 @@
-"""What became of a tool call's attempts so far: which count, which were lost, which workers died under it."""
+"""Counts the attempts of a tool call: its own failures, lost ones, and workers that died during it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORKER_LOST: Final = "WorkerLost"
 """The type of the failure of a call whose worker died: its guardian reports it, and the call is begun anew at once."""
 
 POSTPONED: Final = "Postponed"
-"""The type of the failure of an attempt not begun yet: others are before it, or its run may have been stopped."""
+"""The type of the failure of an attempt that was put off: others go first, or its run may have been stopped."""
 
 LOST_SECONDS_MAX: Final = 600.0
 """How long a call is begun again after losses of its workers, whatever number of attempts it may take itself."""
@@ -22,10 +22,10 @@ LOSSES_MIN: Final = 10
 """A call is not given up before this many losses: a night without a worker counts as one."""
 
 LOST_ATTEMPTS_MAX: Final = 1_000
-"""What the server allows beyond a call's own attempts; the bound in time comes long before it."""
+"""The server's limit of attempts beyond the call's own; the time limit comes long before it."""
 
 DEATHS_MAX: Final = 2
-"""Workers that a tool call may kill; then the model is told, and it is not begun again."""
+"""How many workers a tool call may kill before it fails for good."""
 
 
 class ToolAttempts(Frozen):
@@ -38,11 +38,11 @@ class ToolAttempts(Frozen):
     own: int = Field(default=0, ge=0)
     """Attempts that the tool itself failed, or did not end in time."""
     postponed: int = Field(default=0, ge=0)
-    """Attempts that were not begun: it was not the call's turn, or its run could not be asked."""
+    """Attempts that were put off: it was not the call's turn, or its run did not answer."""
     deaths: int = Field(default=0, ge=0)
     """Workers that died while the call had begun."""
     blamed: bool = False
-    """Whether it was alone at the last of them, or the one that had just begun: the one that must have done it."""
+    """Whether it must have caused the last of these deaths: it ran alone, or had just begun."""
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any]) -> Self:
@@ -54,7 +54,7 @@ class ToolAttempts(Frozen):
 
     @property
     def suspect(self) -> bool:
-        """Whether it may have killed a worker: such calls begin one after another, so that one is found."""
+        """Whether it may have killed a worker: such calls begin one at a time, so that the culprit is found."""
         return self.deaths > 0
 
     @property

@@ -1,4 +1,4 @@
-"""What a person decided about a call, in words: one place for every view. Decides nothing."""
+"""Describes a person's decision about a tool call, for every view. Decides nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.core.conversation.amounts import duration, moment
 from holdfast.core.conversation.verdicts import Approval
 
 APPROVAL: Final = "approval"
-"""Under this name a tool's message has, in its metadata, what a person decided about its call."""
+"""The metadata key of a tool message that holds the decision about its call."""
 
 DONE: Final = {"approve": "approved", "deny": "denied", "edit": "edited"}
 
 DECIDED_CHARS_MAX: Final = 500
-"""How much of the arguments of an edited call one line shows, of those asked and of those it runs with each."""
+"""How much of an edited call's arguments a line shows, of the original and of the new ones each."""
 
 
 def decision_text(
@@ -29,17 +29,17 @@ def decision_text(
     """Return who decided what about a call with these `arguments`, and when: the moment, or how long after `since`.
 
     "edited by ann at 2026-01-01 12:00:00Z: asked with {"cents": 4900}, runs with {"cents": 100}". What is left out is
-    counted; a reason is told behind it.
+    counted; a reason follows.
     """
     at = f"at {moment(approval.at)}"
     if since is not None:  # a call's own time begins only with the decision
         at = f"{duration(max(0.0, (approval.at - since).total_seconds()))} into the step"
     if approval.decision == "expired":
         return f"expired undecided {at}"
-    told = f"{DONE[approval.decision]} by {approval.by or 'an unknown person'} {at}"
+    text = f"{DONE[approval.decision]} by {approval.by or 'an unknown person'} {at}"
     if approval.asked is not None:
-        told += f": asked with {_spelled(approval.asked, chars_max)}, runs with {_spelled(arguments, chars_max)}"
-    return f"{told} ({approval.reason})" if approval.reason else told
+        text += f": asked with {_spelled(approval.asked, chars_max)}, runs with {_spelled(arguments, chars_max)}"
+    return f"{text} ({approval.reason})" if approval.reason else text
 
 
 def marked(text: str, chars_max: int) -> str:

@@ -1,4 +1,4 @@
-"""Calls and questions in a few words on one line, safe wherever they are shown. Decides nothing."""
+"""Calls and questions as one short line, safe wherever they are shown. Decides nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORTED_TEXT_CHARS_MAX: Final = 4_000
 
 CUT: Final = "…"
 HIDDEN: Final = "•••"
-"""What stands for the value of an argument whose name says that it is a secret."""
+"""Replaces the value of an argument whose name suggests a secret."""
 
 DEPTH_SHOWN_MAX: Final = 3
 
@@ -32,7 +32,7 @@ _ADDRESS: Final = re.compile(r"(https?|ftps?|file|mailto|javascript|data):", re.
 
 
 def on_a_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
-    """Return the beginning of `text` as one line of at most so many characters, with nothing in it that steers.
+    """Return the beginning of `text` as one line of at most so many characters, without control characters.
 
     Line ends and runs of blanks become one blank; control and direction characters are shown as escapes.
     """
@@ -59,18 +59,18 @@ def summary_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
 
 
 def call_line(call: ToolCall, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
-    """Return a tool call as `read_file(src/a.py)`, its arguments shortened; what are secrets by name are hidden."""
-    told, length = [call.name[: chars_max + 1], "("], 0
+    """Return a tool call as `read_file(src/a.py)`, its arguments shortened and secrets among them hidden."""
+    pieces, length = [call.name[: chars_max + 1], "("], 0
     for piece in _arguments(call.arguments):
-        told.append(piece[: chars_max + 1])
+        pieces.append(piece[: chars_max + 1])
         length += len(piece)
         if length > chars_max:
             break
-    return on_a_line("".join((*told, ")")), chars_max)
+    return on_a_line("".join((*pieces, ")")), chars_max)
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[str]:
-    """Yield the arguments piece by piece, so that nobody need write more of them than is shown."""
+    """Yield the arguments piece by piece, so that no more of them is written than is shown."""
     if len(arguments) == 1:
         ((name, value),) = arguments.items()
         yield from _value(name, value, DEPTH_SHOWN_MAX)

@@ -1,4 +1,4 @@
-"""Markdown in which what people, models and tools have said stands as code: words wherever it stands. Pure text.
+"""Escapes texts of people, models and tools for Markdown, by writing them as code. Pure text.
 
 Temporal's UI reads it, in some versions more generously than CommonMark (`[a] (b)` is a link, so is a bare address, and
 escapes do not help): in code nothing is a link, markup, or another row of a table.
@@ -13,7 +13,7 @@ from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.conversation.display_text import on_a_line
 
 _CODE: Final = str.maketrans({"`": "'", "|": "¦"})
-"""What would end a code span, or a table's cell within one, where no escape holds."""
+"""The characters that would end a code span or a table cell; inside code no escape helps."""
 
 BAR_CELLS: Final = 10
 

@@ -1,7 +1,7 @@
-"""What is said in a conversation: messages, tool calls and the store that keeps them. No model, no execution.
+"""Messages, tool calls and `MessageStore`, which holds a conversation. No model, no execution.
 
-A conversation of ours is one that every provider takes: whoever asks for calls gets one answer to each, right behind
-(`pairing_problem`). Loading checks that; the loop, which keeps the rule itself, appends without being checked again.
+Every provider accepts our conversations: each tool call is followed by exactly one result (`pairing_problem`). Loading
+checks that; the loop keeps the rule itself and appends unchecked.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ Role = Literal["system", "user", "assistant", "tool"]
 SUMMARY_SECTION: Final = "summary"
 BUFFER_SECTION: Final = "buffer"
 DEFAULT_SECTION: Final = "messages"
-"""Where the loop appends what is said."""
+"""The section to which the loop appends."""
 
 SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
 """The sections of a new store in the order the model sees them (docs/spec.md, section 7)."""
 
 CUT_OFF: Final = ("length", "content_filter")
-"""The finish reasons of answers that did not come to their end."""
+"""The finish reasons of answers that were cut off."""
 
 NAME_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 """A name that providers accept for a function."""
@@ -82,10 +82,10 @@ class ToolCall(Frozen):
 
     @classmethod
     def parse(cls, call_id: str, name: str, text: str, *, cut: bool = False) -> ToolCall:
-        """Read a call from the provider's words; never raises.
+        """Parse a call from the provider's texts; never raises.
 
-        A name or id that no server would take back is replaced, and the call marked malformed. `cut` is whether the
-        answer was cut off in this call: then an empty text means arguments that had not come yet, otherwise none.
+        A name or id that no server would accept is replaced, and the call marked malformed. `cut` is whether the
+        answer was cut off in this call: then an empty text means missing arguments, otherwise no arguments.
         """
         if len(call_id) > CALL_ID_CHARS_MAX or not call_id.isprintable():
             call_id = ""  # the loop gives it one of ours
@@ -101,12 +101,12 @@ class ToolCall(Frozen):
             return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
         except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
-            return cls(id=call_id, name=name, malformed=told[:MALFORMED_CHARS_MAX])
+            problem = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
+            return cls(id=call_id, name=name, malformed=problem[:MALFORMED_CHARS_MAX])
 
 
 class TextPart(Frozen):
-    """Words as one part of a message."""
+    """Text as one part of a message."""
 
     type: Literal["text"] = "text"
     text: str
@@ -128,13 +128,13 @@ Part = TextPart | ImagePart
 Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
 
 Content = str | Parts
-"""What a message holds: words, or words and pictures in an order."""
+"""The content of a message: text, or texts and pictures in order."""
 
 
 class Message(Frozen):
-    """One message: who said it, what, the calls it asked for or the call it answers.
+    """One message: its role, its content, the calls it requests or the call it answers.
 
-    Only an assistant asks for calls, only a tool answers one, and only a user shows pictures, as providers have it.
+    Only an assistant requests calls, only a tool answers one, and only a user sends pictures, as with providers.
     `metadata` is ours (which step and execution it belongs to) and never reaches the model.
     """
 
@@ -162,7 +162,7 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The words alone, without pictures."""
+        """The text alone, without pictures."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
@@ -177,7 +177,7 @@ class Message(Frozen):
 
 
 def _check_content(role: Role, content: Content) -> None:
-    """Refuse what no payload or no provider takes."""
+    """Refuse content that no payload holds or no provider accepts."""
     if isinstance(content, tuple) and role != "user" and any(isinstance(part, ImagePart) for part in content):
         raise ValueError(f"only a user's message holds pictures, not one of the role {role!r}")
     texts = (
@@ -188,44 +188,44 @@ def _check_content(role: Role, content: Content) -> None:
     try:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError:
-        raise ValueError("the content holds characters that are no valid Unicode text (lone surrogates)") from None
+        raise ValueError("the content holds characters that are not valid Unicode (lone surrogates)") from None
     if size > MESSAGE_BYTES_MAX:
         raise ValueError(f"the content has {size:,} bytes, at most {MESSAGE_BYTES_MAX:,} are allowed; shorten it")
 
 
 def pairing_problem(messages: Iterable[Message]) -> str | None:
-    """Return what no provider would take about the calls and answers in `messages`, with its place; none if nothing.
+    """Return the first problem with the pairing of calls and answers in `messages`, with its place; else none.
 
-    An assistant's calls are answered right behind it, each once, in any order.
+    The answers to an assistant's calls follow it directly, one for each, in any order.
     """
-    found = _broken_pair(messages)
-    return None if found is None else f"message {found[0]}: {found[1]}"
+    broken = _broken_pair(messages)
+    return None if broken is None else f"message {broken[0]}: {broken[1]}"
 
 
 def _broken_pair(messages: Iterable[Message]) -> tuple[int, str] | None:
     """Return the place of the first message that breaks the pairing, and why."""
-    asked, open_calls = 0, set[str]()
+    asked_at, open_calls = 0, set[str]()
     for place, message in enumerate(messages):
         if message.role == "tool":
             if message.tool_call_id not in open_calls:
-                return place, f"it answers the call {message.tool_call_id!r}, which nobody before it waits for"
+                return place, f"it answers the call {message.tool_call_id!r}, which no message before it requests"
             open_calls.remove(message.tool_call_id)
         elif open_calls:
             break
         elif message.tool_calls:
-            asked, open_calls = place, {call.id for call in message.tool_calls}
+            asked_at, open_calls = place, {call.id for call in message.tool_calls}
             if len(open_calls) < len(message.tool_calls):
                 return place, "two of its calls have the same id"
     if open_calls:
-        return asked, f"its call {min(open_calls)!r} is not answered right behind it"
+        return asked_at, f"its call {min(open_calls)!r} is not answered right behind it"
     return None
 
 
 def _paired(messages: AppendList[Message]) -> AppendList[Message]:
-    found = _broken_pair(messages)
-    if found is None:
+    broken = _broken_pair(messages)
+    if broken is None:
         return messages
-    place, problem = found
+    place, problem = broken
     wrong = PydanticCustomError("pairing", "{problem}", {"problem": problem})
     details = InitErrorDetails(type=wrong, loc=(place,), input=messages[place].role)
     raise ValidationError.from_exception_data("Section", [details])  # pydantic puts the path before the place
@@ -247,14 +247,14 @@ def _unique(sections: tuple[Section, ...]) -> tuple[Section, ...]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"there are two sections called {twice!r}; rename one")
     if DEFAULT_SECTION not in names:
-        raise ValueError(f"the section {DEFAULT_SECTION!r} is missing, where the conversation goes on; add it")
+        raise ValueError(f"the section {DEFAULT_SECTION!r} is missing, which holds the conversation; add it")
     return sections
 
 
 class MessageStore(JsonForm):
     """Ordered sections with unique names; `messages` is where the conversation goes on.
 
-    Versions of a store share their messages. What is read or put in whole is checked; `extended` trusts its caller.
+    Versions of a store share their messages. Input and sections that are set are checked; `extended` trusts its caller.
     """
 
     sections: Annotated[tuple[Section, ...], Field(max_length=SECTIONS_MAX), AfterValidator(_unique)] = Field(
@@ -313,8 +313,8 @@ class MessageStore(JsonForm):
             raise InvalidInput(f"cannot move {what}; name two sections, and as many messages as there are")
         if count < len(messages) and messages[count].role == "tool":
             raise InvalidInput(f"moving {count} messages of {source!r} would part a call from its answers; move fewer")
-        left = replace(self.section(source), messages=AppendList(messages[count:]))
-        return self.with_section(left).extended(*messages[:count], section=target)
+        rest = replace(self.section(source), messages=AppendList(messages[count:]))
+        return self.with_section(rest).extended(*messages[:count], section=target)
 
 
 def user_message(text: str) -> Message:

@@ -1,4 +1,4 @@
-"""What happened in one step: the model's answer and the tool calls it asked for (docs/spec.md, section 3)."""
+"""The record of a step: the model's answer and the tool calls it requested (docs/spec.md, section 3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.core.conversation.verdicts import Approval
 
 
 class AgentStepType(StrEnum):
-    """What a step came to (docs/spec.md, section 3)."""
+    """The outcome of a step (docs/spec.md, section 3)."""
 
     ERROR = "error"
     TOOL_EXECUTION = "tool_execution"
@@ -48,7 +48,7 @@ class ErrorRecord(Frozen):
 
 
 class InferenceResponse(Frozen):
-    """What the model answered, in our terms; `finish_reason` and `model` are the provider's own words."""
+    """The model's answer in our terms; `finish_reason` and `model` are the provider's own texts."""
 
     text: str = ""
     reasoning: str = ""
@@ -58,7 +58,7 @@ class InferenceResponse(Frozen):
     model: str = ""
     response_id: str = ""
     cost: float | None = Field(default=None, ge=0)
-    """In US dollars; none while nobody knows a price."""
+    """In US dollars; none without a known price."""
     format_problem: str | None = None
     """Why the answer breaks the response format, if it does; none when it asks for tools."""
 
@@ -82,7 +82,7 @@ REFUSALS = frozenset(
 
 
 class ToolExecution(JsonForm):
-    """One requested call and its end. `answer` is what the model is told, whatever the outcome.
+    """One requested call and its outcome. `answer` is the tool message for the model.
 
     `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
     subagent's, and `unpriced` the models whose tokens are not in that cost.
@@ -99,7 +99,7 @@ class ToolExecution(JsonForm):
     cost: float = Field(default=0.0, ge=0)
     unpriced: tuple[str, ...] = ()
     approval: Approval | None = None
-    """What was decided about it; none for one that nobody was asked about, or that was cancelled meanwhile."""
+    """The decision about it; none for a call that needed no approval, or that was cancelled before a decision."""
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ class ToolExecution(JsonForm):
 
     @property
     def value(self) -> str | None:
-        """What the tool gave; none where it gave nothing."""
+        """The tool's result; none without one."""
         return self.result
 
     @property
@@ -133,7 +133,7 @@ class ToolExecution(JsonForm):
 
     @property
     def ran(self) -> bool:
-        """True when the tool was really run; not so for one that was refused, blocked, denied or cancelled."""
+        """True when the tool was actually run; false for a call that was refused, blocked, denied or cancelled."""
         return self.outcome not in NOT_RUN and (self.error is None or self.error.type not in REFUSALS)
 
     @property
@@ -150,8 +150,8 @@ class ToolExecution(JsonForm):
             content = self.result or ""
         if self.approval is None:
             return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
-        decided = {APPROVAL: decision_text(self.approval, self.call.arguments)}  # for whoever reads the conversation
-        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id, metadata=decided)
+        metadata = {APPROVAL: decision_text(self.approval, self.call.arguments)}  # for whoever reads the conversation
+        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id, metadata=metadata)
 
 
 class CallStage(StrEnum):
@@ -165,10 +165,10 @@ class CallStage(StrEnum):
 
 
 class OpenCall(Frozen):
-    """A requested call that has not got its answer yet; `index` is its place in the request.
+    """A requested call without an answer yet; `index` is its place in the request.
 
-    `call` has the arguments it runs with; `ended` is its end while hooks look at it. `digest` is the call's own, while
-    it waits for a person; `approval` is what that one has decided.
+    `call` has the arguments it runs with; `ended` is its outcome while hooks look at it. `digest` is the call's own,
+    while it waits for a person; `approval` is that person's decision.
     """
 
     index: int
@@ -185,7 +185,7 @@ class AgentStep(JsonForm):
     """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
     Output messages are derived: the assistant's message, then one answer per requested call, in request order.
-    `overhead` is what else the step used: attempts of the model call that failed, a summary made for it; its cost is in
+    `overhead` is what else the step used: failed attempts of the model call, a summary made for it; its cost is in
     US dollars.
     """
 
@@ -202,7 +202,7 @@ class AgentStep(JsonForm):
     compactions: int = Field(default=0, ge=0)
     """How often older messages had been moved away before the model was asked."""
     partial_response: InferenceResponse | None = None
-    """What had come of the model's answer when its call was cancelled, without tool calls; the step never completes."""
+    """The partial answer of a model call that was cancelled, without tool calls; the step never completes."""
 
     @property
     def step_type(self) -> AgentStepType | None:
@@ -218,31 +218,31 @@ class AgentStep(JsonForm):
         """Errors of failed tools first, then explicit ones, none twice."""
         if not self.errors and all(execution.outcome is not Outcome.FAILED for execution in self.tool_executions):
             return ()  # the usual case, asked for several times in every step
-        found = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
-        return tuple(dict.fromkeys(error for error in (*found, *self.errors) if error is not None))
+        failures = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
+        return tuple(dict.fromkeys(error for error in (*failures, *self.errors) if error is not None))
 
     @property
     def usage(self) -> Usage:
         """What the step used: its model call, the overhead, and the subagents it called."""
-        said = self.inference_response or self.partial_response
-        used = said.usage if said else Usage()
+        response = self.inference_response or self.partial_response
+        used = response.usage if response else Usage()
         return sum((execution.usage for execution in self.tool_executions), used + self.overhead)
 
     @property
     def cost(self) -> float:
-        """The same in US dollars; nothing for what nobody knows a price of."""
-        said = self.inference_response or self.partial_response
-        own = said.cost if said else None
+        """The same in US dollars; tokens without a known price count nothing."""
+        response = self.inference_response or self.partial_response
+        own = response.cost if response else None
         return (own or 0.0) + self.overhead_cost + sum(execution.cost for execution in self.tool_executions)
 
     @property
     def requested_tool_calls(self) -> tuple[ToolCall, ...]:
-        """What the model asked for."""
+        """The tool calls that the model requested."""
         return self.inference_response.tool_calls if self.inference_response else ()
 
     @property
     def executed_tool_calls(self) -> tuple[ToolCall, ...]:
-        """What really ran."""
+        """The tool calls that actually ran."""
         return tuple(execution.call for execution in self.tool_executions if execution.ran)
 
     @property
@@ -257,9 +257,9 @@ class AgentStep(JsonForm):
         response = self.inference_response
         if response is None:
             return ()
-        said = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
+        message = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
         ended = {execution.call.id: execution for execution in self.tool_executions}
-        return (said, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
+        return (message, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
 
 
 class StepExecution(JsonForm):

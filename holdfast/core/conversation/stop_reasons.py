@@ -1,4 +1,4 @@
-"""Why an execution stops (docs/spec.md, section 4): the reasons, the signals that carry them, and who wins.
+"""Stop reasons and stop signals, and which of them decide (docs/spec.md, section 4).
 
 A request counts as granted while every signal there is may be overridden, at most `max_overrides` times (OverrideRule).
 It lets one step run: the one under way, or the next one where the step was evaluated.
@@ -102,7 +102,7 @@ StopContext = Annotated[ShallowMap, AfterValidator(_small)]
 
 
 class StopSignal(JsonForm):
-    """One wish to stop: why, who says so, when, and the facts behind it.
+    """One request to stop: why, from whom, when, and the facts behind it.
 
     `context` has the facts: of a limit `limit`, `used`, `allowed`; of a hook `hook`; of a tool `tool`, `call_id`; of
     somebody outside `caller`; of an error `error` and the `tool` or `hook` that raised it; and what those have added.
@@ -118,16 +118,16 @@ class StopSignal(JsonForm):
     def requested(
         cls, message: str, source: str, at: datetime, context: Mapping[str, JsonValue] | None = None
     ) -> StopSignal:
-        """Return what somebody outside wants; `context` is what they add."""
+        """Return the signal of a stop requested from outside; `context` is what the requester adds."""
         facts = {**(context or {}), "caller": source}
         return cls(reason=StopReason.USER_REQUESTED, message=message, source=source, at=at, context=facts)
 
 
 class Continuation(Frozen):
-    """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless.
+    """All stop signals of an execution, oldest first, and whether a hook asked to continue regardless.
 
-    `overrides` counts the steps that run only because it did. `overriding` says that the step under way is one of
-    them, in spite of the first `overridden` signals: those stop the loop again when that step is evaluated.
+    `overrides` counts the steps that run only because one did. `overriding` is true when the step under way is one
+    of them, in spite of the first `overridden` signals: those stop the loop again when that step is evaluated.
     """
 
     stop_signals: tuple[StopSignal, ...] = ()
@@ -176,7 +176,7 @@ class Continuation(Frozen):
     def after_step(self, *, overridden: bool = False) -> Continuation:
         """Return what the next step begins with: the signals, but no request.
 
-        When it runs only because a request was granted (`overridden`), it is counted, and not stopped by what there is.
+        When it runs only because a request was granted (`overridden`), it counts, and present signals do not stop it.
         """
         if overridden:
             return replace(self, continuation_requested=False, overriding=False).overriding_now()
@@ -191,5 +191,5 @@ class Continuation(Frozen):
         """Return one readable line."""
         if not self.stop_signals:
             return "continuation requested" if self.continuation_requested else "no stop signal"
-        told = "; ".join(f"{s.reason}: {s.message}" if s.message else str(s.reason) for s in self.stop_signals)
-        return f"{told} (continuation requested)" if self.continuation_requested else told
+        text = "; ".join(f"{s.reason}: {s.message}" if s.message else str(s.reason) for s in self.stop_signals)
+        return f"{text} (continuation requested)" if self.continuation_requested else text

@@ -1,6 +1,6 @@
-"""`Verdict`: what a person says of a tool call that waits for approval, the same wherever the agent runs.
+"""`Verdict`: a person's decision about a tool call that waits for approval, the same under every driver.
 
-`Approval` is what is kept of it with the call.
+`Approval` is the decision as it is stored with the call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Decision = Literal["approve", "deny", "edit"]
 
 
 class Verdict(Frozen):
-    """A decision about one call: `by` whom, why (`reason` is told to the model), and with `edit` which `arguments`.
+    """A decision about one call: `by` whom, why (the model sees `reason`), and with `edit` which `arguments`.
 
-    `digest` is that of the call as who decides has seen it (`ToolCall.digest`); where it is given, the decision counts
-    for no other call.
+    `digest` is that of the call as the person saw it (`ToolCall.digest`); with it, the decision counts for no other
+    call.
     """
 
     decision: Decision
@@ -39,7 +39,7 @@ class Verdict(Frozen):
 
 
 class Approval(Frozen):
-    """What was decided about a call, by whom, when, and why; `expired`: nobody decided in time.
+    """A decision about a call: what, by whom, when, and why; `expired` means that nobody decided in time.
 
     `digest` is that of the call as it was decided: with `edit` that of the arguments put in place; `asked` are then
     those that the person was asked about.

@@ -6,9 +6,9 @@
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
-[hooks] are passed at once where there are none. At ◇ the limits are looked at, and a signal leads to the end. A stop
-(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, what is still
-learnt of it is awaited (`cancellation`), each record says so. What comes after which hooks is one table, AFTER.
+A place without hooks is passed at once. At ◇ the limits are checked, and a stop signal leads to the end. A stop now,
+the time limit and a fault of the driver lead there from anywhere: calls in flight are cancelled, and their ends are
+awaited where they matter (`cancellation`). The table AFTER says what follows the hooks of each place.
 
 An event that comes too late (the run has ended, the call is answered already) changes nothing and asks for nothing.
 """
@@ -62,7 +62,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
 )
 from holdfast.core.loop.execution_rules import Rules
-from holdfast.core.loop.pending_messages import keep_changes, keep_message, say_waiting
+from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
 from holdfast.core.loop.time_limit import keep_time, start_timer
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentStepStarted, ContinuationEvaluated, InferenceRequestStarted
@@ -71,10 +71,10 @@ NextState = tuple[AgentState, tuple[Command, ...]]
 
 
 class AgentLoop(Rules):
-    """The rules of one agent, and what they make of an event."""
+    """The rules of one agent, with the step function."""
 
     def step(self, state: AgentState, event: Event) -> NextState:
-        """Return the state after `event` and what is to be done now. Pure: equal inputs give equal outputs."""
+        """Return the state after `event` and the commands to carry out. Pure: equal inputs give equal outputs."""
         if isinstance(event, ExecutionStarted):
             transition = _begun(self, state, event)
         elif isinstance(event, DefinitionChanged) and start.may_change(state, ()):
@@ -106,7 +106,7 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
         case BufferSummarised() | SummaryFailed():
             _buffer_summarised(transition, event)
         case MessageArrived():
-            keep_message(transition, event.message)
+            queue_message(transition, event.message)
         case StopRequested():
             _stop_requested(transition, event)
         case TimerFired():
@@ -146,7 +146,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Tran
 
 
 def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Transition:
-    """Ask by the new rules for what comes next; nothing of it was asked for by the old ones."""
+    """Issue the next commands by the new rules; the old rules have issued none of them."""
     transition = start.changed(rules, state, event)
     trigger = transition.execution.hooks_under_way
     transition.change(hooks_under_way=None)
@@ -171,15 +171,15 @@ def _go_on_as_changed(transition: Transition, trigger: Trigger | None) -> None:
     elif limit_checks.before_grown_call(transition):
         _end(transition)
     else:
-        _ask_model(transition, tell=False)
+        _ask_model(transition, emit=False)
 
 
 def _go_on(transition: Transition, *, resumed: bool) -> None:
-    """Ask again for what was under way when another driver, or another run of this one, left off."""
+    """Issue again the commands that were under way when another driver, or an earlier Temporal run, left off."""
     execution = transition.execution
     trigger, step = execution.hooks_under_way, execution.current_step
     if execution.cancelling:
-        _cancelled(transition)  # whoever would have reported is gone
+        _cancelled(transition)  # nobody is left to report
         return
     if _out_of_time(transition):
         return
@@ -193,18 +193,18 @@ def _go_on(transition: Transition, *, resumed: bool) -> None:
     elif execution.summary_under_way:
         transition.do(headroom.summary_call(transition) or SummariseBuffer(step.number, 1))
     elif limit_checks.before_grown_call(transition):
-        _end(transition)  # what was said meanwhile is more than the budget has room for
+        _end(transition)  # messages since then leave the budget no room
     else:
-        _ask_model(transition, tell=resumed)
+        _ask_model(transition, emit=resumed)
     start_timer(transition)
 
 
 def _out_of_time(transition: Transition) -> bool:
-    """End an execution whose time limit struck while nobody drove it, before anything is asked again."""
+    """End an execution whose time limit passed while no driver ran it, before anything is issued again."""
     strikes_at = transition.execution.time_limit_at
     if strikes_at is None or transition.at < strikes_at or transition.execution.hooks_under_way in ENDING:
         return False
-    tool_calls.tell_unknown_ends(transition)
+    tool_calls.answer_unknown_ends(transition)
     limit_checks.signal_time(transition)
     if transition.must_stop:
         transition.change(hooks_under_way=None, summary_under_way=False)
@@ -233,7 +233,7 @@ def _before_step_passed(transition: Transition) -> None:
         _end(transition)
         return
     _note_override(transition)
-    say_waiting(transition)
+    deliver_pending(transition)
     number = len(transition.execution.step_executions) + 1
     step = trusted(
         AgentStep,
@@ -242,16 +242,16 @@ def _before_step_passed(transition: Transition) -> None:
         input_length=len(transition.store.messages),
     )
     transition.change(current_step=step, current_step_started_at=transition.at)
-    transition.tell(AgentStepStarted)
+    transition.emit(AgentStepStarted)
     _reach(transition, Trigger.BEFORE_INFERENCE)
 
 
 def _before_inference_passed(transition: Transition) -> None:
-    say_waiting(transition)
+    deliver_pending(transition)
     if not limit_checks.out_of_time(transition) and compaction.begin(transition):
         return
     if limit_checks.before_grown_call(transition):
-        _end(transition)  # hooks have said more than the budget has room for; a call that cannot fit is not made
+        _end(transition)  # messages of hooks leave the budget no room; a call that cannot fit is not made
         return
     _ask_model(transition)
 
@@ -264,20 +264,20 @@ def _buffer_summarised(transition: Transition, event: BufferSummarised | Summary
         _end(transition)  # the summary used up what was left; a call that cannot fit is not made
         return
     _note_override(transition)
-    say_waiting(transition)
+    deliver_pending(transition)
     _ask_model(transition)
 
 
-def _ask_model(transition: Transition, *, tell: bool = True) -> None:
+def _ask_model(transition: Transition, *, emit: bool = True) -> None:
     transition.change_step(input_length=len(transition.store.messages), compactions=transition.execution.compactions)
-    asked = headroom.model_call(transition)
-    transition.do(asked)
-    if tell:
-        transition.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
+    command = headroom.model_call(transition)
+    transition.do(command)
+    if emit:
+        transition.emit(InferenceRequestStarted, max_output_tokens=command.max_output_tokens)
 
 
 def _model_answered(transition: Transition, event: ModelAnswered) -> None:
-    if not cancellation.asking(transition):
+    if not cancellation.awaits_model(transition):
         return
     model_result.keep_answer(transition, event)
     _reach(transition, Trigger.AFTER_INFERENCE)
@@ -295,7 +295,7 @@ def _after_inference_passed(transition: Transition) -> None:
 
 
 def _call_moved(transition: Transition, call_id: str, move: Callable[[OpenCall], None]) -> None:
-    """Let something happen to an open call; one that is not open changes nothing."""
+    """Apply `move` to an open call; nothing happens when it is not open."""
     each = next((each for each in transition.execution.open_calls if each.call.id == call_id), None)
     if each is not None:
         move(each)
@@ -309,7 +309,7 @@ def _go_on_when_answered(transition: Transition) -> None:
 
 
 def _step_complete(transition: Transition) -> None:
-    """Every call has its answer: look at what the step came to, then at the limits."""
+    """Judge the step, whose calls are all answered, and check the limits."""
     step_end.judge_answer(transition)
     limit_checks.after_step(transition, more_to_do=step_end.more_to_do(transition))
     _reach(transition, Trigger.AFTER_STEP)
@@ -321,7 +321,7 @@ def _evaluate(transition: Transition) -> None:
     should_stop = transition.should_stop(more_to_do=more_to_do)
     overridden = not should_stop and (bool(signals) or not more_to_do)
     step_end.archive(transition, overridden=overridden)
-    transition.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
+    transition.emit(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(transition)
     elif not transition.rules.step_by_step:
@@ -329,7 +329,7 @@ def _evaluate(transition: Transition) -> None:
 
 
 def _step_due(transition: Transition) -> None:
-    """Begin the next step, unless its time is over meanwhile."""
+    """Begin the next step, unless the time is over."""
     if start.rests(transition.execution) and not _out_of_time(transition):
         _next_step(transition)
 
@@ -345,7 +345,7 @@ def _note_override(transition: Transition) -> None:
 
 def _stop_requested(transition: Transition, event: StopRequested) -> None:
     if transition.execution.hooks_under_way in ENDING:
-        return  # it is decided already how this execution ends
+        return  # how this execution ends is decided already
     transition.signal(event.signal)
     if event.mode == "now":
         _abort_unless_overridden(transition)
@@ -365,12 +365,12 @@ def _driver_failed(transition: Transition, error: ErrorRecord) -> None:
     if ending_already:
         transition.do(CancelInFlight())
         transition.change(hooks_under_way=None)
-        _conclude(transition)  # no hooks any more: whoever runs them has failed
+        _conclude(transition)  # no more hooks: the driver that runs them has failed
     else:
-        if cancellation.asking(transition) or transition.execution.summary_under_way:
+        if cancellation.awaits_model(transition) or transition.execution.summary_under_way:
             model_result.count_wasted(transition, headroom.lost_call(transition, NOTHING_USED))
         cancellation.cancel(transition)
-        _cancelled(transition)  # nor is anything awaited of it
+        _cancelled(transition)  # nothing is awaited from it either
 
 
 def _abort_unless_overridden(transition: Transition) -> None:
@@ -381,14 +381,14 @@ def _abort_unless_overridden(transition: Transition) -> None:
 
 
 def _abort(transition: Transition) -> None:
-    """End at once, but for the ends that are awaited of what is cancelled."""
+    """End at once, after the awaited ends of cancelled calls."""
     cancellation.cancel(transition)
     if not transition.execution.cancelling:
         _cancelled(transition)
 
 
 def _cancelled(transition: Transition) -> None:
-    """Everything that was cancelled has ended. A step that the model never answered stays: it did not complete."""
+    """Finish after everything cancelled has ended. A step without an answer stays: it did not complete."""
     transition.change(cancelling=False)
     step = transition.execution.current_step
     if step is not None and step.inference_response is not None:
@@ -399,7 +399,7 @@ def _cancelled(transition: Transition) -> None:
 
 
 def _model_failed(transition: Transition, event: ModelFailed) -> None:
-    if not cancellation.asking(transition):
+    if not cancellation.awaits_model(transition):
         return
     model_result.count_failure(transition, event)
     if event.error.type == BUDGET_SPENT:
@@ -416,7 +416,7 @@ def _model_failed(transition: Transition, event: ModelFailed) -> None:
 
 
 def _reach(transition: Transition, trigger: Trigger) -> None:
-    """Come to a place where hooks may run; what comes after it, AFTER says."""
+    """Run the hooks of `trigger`, if any; AFTER says what follows."""
     if transition.rules.hooks_for(trigger):
         transition.change(hooks_under_way=trigger)
         _run_hooks(transition, trigger)
@@ -436,7 +436,7 @@ def _hooks_returned(transition: Transition, event: HooksReturned) -> None:
         return
     if transition.execution.hooks_under_way is not event.trigger:
         return
-    problem = keep_changes(transition, event)
+    problem = apply_changes(transition, event)
     if problem is not None and event.trigger not in ENDING:
         transition.fail(problem)
         _abort(transition)
@@ -457,7 +457,7 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
     stage = CallStage.BEFORE_TOOL if event.trigger is Trigger.BEFORE_TOOL else CallStage.AFTER_TOOL
     if each.stage is not stage:
         return
-    problem = keep_changes(transition, event)
+    problem = apply_changes(transition, event)
     if problem is not None:
         transition.fail(problem)
         _abort(transition)
@@ -474,7 +474,7 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
 
 
 def _end(transition: Transition) -> None:
-    step_end.tell_stopped(transition)
+    step_end.emit_stopped(transition)
     _reach_end(transition)
 
 
@@ -483,7 +483,7 @@ def _reach_end(transition: Transition) -> None:
 
 
 def _conclude(transition: Transition) -> None:
-    say_waiting(transition)
+    deliver_pending(transition)
     step_end.conclude(transition)
 
 
@@ -497,4 +497,4 @@ AFTER: Final[dict[Trigger, Callable[[Transition], None]]] = {
     Trigger.ON_ERROR: lambda transition: _reach(transition, Trigger.AFTER_EXECUTION),
     Trigger.AFTER_EXECUTION: _conclude,
 }
-"""What comes after the hooks of each place; those around tools belong to `tool_calls`."""
+"""The continuation after the hooks of each trigger; those around tools belong to `tool_calls`."""

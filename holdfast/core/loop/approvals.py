@@ -1,8 +1,7 @@
-"""Asking people about tool calls: which calls wait, and what a decision makes of one (docs/spec.md, section 8).
+"""Approvals: which tool calls wait for a person, and how a decision changes one (docs/spec.md, section 8).
 
-A decision decides one call, once. It counts for a call that waits, until its time is over, and where it names a digest
-for the call of that digest alone; any other changes nothing. Only decisions do: what a message or a tool's result says
-is words.
+A decision decides one call, once. It counts for a waiting call until that expires, and where it names a digest, for the
+call of that digest alone; any other changes nothing. Only decisions approve a call: messages and tool results never do.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import ApprovalRequested, ApprovalResolved
 
 IN_TIME = "nobody decided about it in time"
-"""What the model is told of a call that nobody decided about."""
+"""The error text of a call that nobody decided about in time."""
 
 
 def rule_for(transition: Transition, each: OpenCall) -> ApprovalRule | None:
@@ -40,10 +39,10 @@ def rule_for(transition: Transition, each: OpenCall) -> ApprovalRule | None:
 
 
 def waits(transition: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
-    """Return the call as it waits for a person, and tell of it."""
+    """Return the call in the stage `approval`, and emit ApprovalRequested."""
     expires_at = None if rule.expires is None else transition.at + rule.expires
     digest = each.call.digest
-    transition.tell(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
+    transition.emit(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
     return replace(each, stage=CallStage.APPROVAL, started_at=transition.at, expires_at=expires_at, digest=digest)
 
 
@@ -59,9 +58,9 @@ def ask(transition: Transition, each: OpenCall) -> None:
 def decided(
     transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired
 ) -> tuple[OpenCall, ErrorRecord | None] | None:
-    """Return the call as it was decided, with the error that keeps it from running if one does.
+    """Return the decided call, with an error if it must not run.
 
-    None where the decision is about another call than the one that waits; a warning says so.
+    None where the decision is not for this call; a warning says so.
     """
     match event:
         case ApprovalExpired():
@@ -69,9 +68,9 @@ def decided(
         case ApprovalDecided():
             if each.expires_at is not None and event.at >= each.expires_at:
                 return _expired(transition, each)  # the timer's own event can come behind it
-            asked = len(transition.step.requested_tool_calls)
+            call_count = len(transition.step.requested_tool_calls)
             problem = _problem_with_digest(each, event.verdict) or event.problem
-            problem = problem or problem_with_edit(transition.rules, each.call, event.verdict, asked)
+            problem = problem or problem_with_edit(transition.rules, each.call, event.verdict, call_count)
             if problem is not None:
                 about = f"a decision about {each.call.id} ({each.call.name})"
                 transition.warn(f"{about} was not taken: {problem}")  # once, however often it happens
@@ -83,12 +82,12 @@ def decided(
 
 def _expired(transition: Transition, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
     approval = Approval(decision="expired", at=transition.at, digest=each.call.digest)
-    return _kept(transition, each, approval), _denied(IN_TIME, "approval")
+    return _with_approval(transition, each, approval), _denied(IN_TIME, "approval")
 
 
 def _resolved(transition: Transition, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
     error: ErrorRecord | None = None
-    asked = each.call.arguments if verdict.arguments is not None else None
+    arguments = each.call.arguments if verdict.arguments is not None else None
     if verdict.decision == "deny":
         why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
         error = _denied(why, verdict.by or "approval")
@@ -100,23 +99,23 @@ def _resolved(transition: Transition, each: OpenCall, verdict: Verdict) -> tuple
         reason=verdict.reason,
         at=transition.at,
         digest=each.call.digest,
-        asked=asked,
+        asked=arguments,
     )
-    return _kept(transition, each, approval), error
+    return _with_approval(transition, each, approval), error
 
 
-def _kept(transition: Transition, each: OpenCall, approval: Approval) -> OpenCall:
+def _with_approval(transition: Transition, each: OpenCall, approval: Approval) -> OpenCall:
     facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
-    transition.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
+    transition.emit(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
     return replace(each, digest=None, approval=approval)
 
 
 def problem_with_decision(
     call_id: str, verdict: Verdict, state: AgentState, at: datetime, decided_already: Collection[str] = ()
 ) -> str | None:
-    """Return why a decision that comes `at` a time would decide nothing, if so; for whoever brings it and can be told.
+    """Return why a decision that comes `at` a time would decide nothing, if so, as an error for its sender.
 
-    `decided_already` are the calls about which decisions have come in that the loop has not acted on yet.
+    `decided_already` are the calls with decisions that the loop has not acted on yet.
     """
     waiting = {each.call.id: each for each in state.waiting_calls if each.call.id not in decided_already}
     each = waiting.get(call_id)
@@ -135,15 +134,15 @@ def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
     return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"
 
 
-def problem_with_edit(rules: Rules, call: ToolCall, verdict: Verdict, calls_asked: int) -> str | None:
-    """Return why `call` cannot run with what a person made of its arguments, if so, as far as the core can tell.
+def problem_with_edit(rules: Rules, call: ToolCall, verdict: Verdict, call_count: int) -> str | None:
+    """Return why `call` cannot run with the edited arguments, if so, as far as the core can tell.
 
-    All calls of a step start together, `calls_asked` of them, and share what their inputs may take. A subagent's
+    All calls of a step start together, `call_count` of them, and share what their inputs may take. A subagent's
     arguments are judged here; those of a tool by the driver, which has its schema.
     """
     if verdict.arguments is None:
         return None
-    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // max(1, calls_asked)
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // max(1, call_count)
     if size > share:
         return f"the edited arguments are {size:,} bytes of JSON; a call in this step may have at most {share:,}"
     if call.name == SPAWN_TOOL and rules.subagents:

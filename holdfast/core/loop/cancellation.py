@@ -1,8 +1,8 @@
 """Cancelling what is in flight, and taking in its partial answers and usage (docs/spec.md, section 4).
 
-A model call that is cancelled, a summary's too, and a subagent that is stopped have used something already. The loop
-asks for the cancel and, before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The shell reports each
-within a short grace, with nothing known when there is nothing. Tools are cancelled as of the moment, not awaited.
+A cancelled model call or summary and a stopped subagent have used tokens already. The loop issues the cancel and,
+before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The driver reports each within a short grace
+period, with nothing known if need be. Tools are cancelled at once and not awaited.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.core.loop.events import (
     SubagentReturned,
     SummaryFailed,
 )
-from holdfast.core.loop.pending_messages import keep_message
+from holdfast.core.loop.pending_messages import queue_message
 from holdfast.core.loop.transition import Transition
 
 
-def asking(transition: Transition) -> bool:
-    """Return whether the model is being asked: anything it says at another time is not wanted."""
+def awaits_model(transition: Transition) -> bool:
+    """Return whether a model call is under way; answers at any other time are ignored."""
     step, execution = transition.execution.current_step, transition.execution
     if step is None or step.inference_response is not None:
         return False
@@ -40,24 +40,24 @@ def asking(transition: Transition) -> bool:
 
 
 def cancel(transition: Transition) -> None:
-    """Cancel everything under way but the timer; `cancelling` says whether ends of it are awaited."""
+    """Cancel everything under way but the timer; `cancelling` is true while ends are awaited."""
     execution, step = transition.execution, transition.execution.current_step
-    asked, children = asking(transition) or execution.summary_under_way, _subagents(transition)
+    awaits_answer, children = awaits_model(transition) or execution.summary_under_way, _subagents(transition)
     if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
         transition.do(CancelInFlight())
-    transition.change(hooks_under_way=None, summary_under_way=False, cancelling=asked or bool(children))
+    transition.change(hooks_under_way=None, summary_under_way=False, cancelling=awaits_answer or bool(children))
     if step is not None and step.inference_response is not None:
         tool_calls.cancel_calls(transition, but=children)
 
 
 def take_in(transition: Transition, event: Event) -> bool:
-    """Take in what is learnt of what was cancelled, and what comes from outside; return whether all has ended."""
+    """Handle an event while cancelled calls end; return whether all of them have ended."""
     match event:
         case ModelAnswered() | ModelCancelled() | ModelFailed() if not transition.execution.open_calls:
             _model_ended(transition, event)
             return True
         case BufferSummarised() | SummaryFailed() if not transition.execution.open_calls:
-            model_result.count_summary(transition, event)  # what it says is not wanted any more
+            model_result.count_summary(transition, event)  # its text is not needed any more
             return True
         case SubagentReturned():
             return _subagent_ended(transition, event)
@@ -65,9 +65,9 @@ def take_in(transition: Transition, event: Event) -> bool:
             transition.fail(event.error)
             return True
         case RunContinued():
-            return True  # whoever would have reported is gone
+            return True  # nobody is left to report
         case MessageArrived():
-            keep_message(transition, event.message)
+            queue_message(transition, event.message)
         case StopRequested() if event.signal.reason not in _standing(transition):
             transition.signal(event.signal)  # another one for the same reason says nothing new
         case _:
@@ -76,24 +76,24 @@ def take_in(transition: Transition, event: Event) -> bool:
 
 
 def _model_ended(transition: Transition, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
-    """Keep what had come of the model call that was cancelled, and count what it used, as far as that is known."""
-    said: InferenceResponse | None = None
+    """Keep the partial answer of the cancelled model call, and count its usage, as far as that is known."""
+    partial: InferenceResponse | None = None
     if isinstance(event, ModelAnswered):
-        said = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
+        partial = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
     elif isinstance(event, ModelCancelled):
-        said = event.partial and replace(event.partial, tool_calls=())
-    used = said.usage if said else Usage()
-    cost = limit_checks.cost_of(transition, used, said.cost, said.model) if said else 0.0
+        partial = event.partial and replace(event.partial, tool_calls=())
+    used = partial.usage if partial else Usage()
+    cost = limit_checks.cost_of(transition, used, partial.cost, partial.model) if partial else 0.0
     model_result.count_wasted(
         transition,
         event.failed_usage if isinstance(event, ModelAnswered) else model_result.wasted_usage(transition, event),
     )
-    transition.change_step(partial_response=said and replace(said, cost=cost))
+    transition.change_step(partial_response=partial and replace(partial, cost=cost))
     transition.spend(used, cost)
 
 
 def _subagent_ended(transition: Transition, event: SubagentReturned) -> bool:
-    """Count what a subagent used until it was cancelled; return whether it was the last one that is awaited."""
+    """Count the usage of a cancelled subagent; return whether it was the last one awaited."""
     each = next((each for each in transition.execution.open_calls if each.call.id == event.call_id), None)
     if each is None:
         return False

@@ -1,4 +1,4 @@
-"""What the core wants done, as imperatives. A shell carries them out and reports back with events."""
+"""Commands: what the core asks a driver to do. The driver reports back with events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model, with the conversation as it stands now. It must not put out more than `max_output_tokens`.
+    """Call the model with the conversation as it stands now. The answer may hold at most `max_output_tokens`.
 
-    `room` is what the budget alone leaves for its answer. Attempts that failed use that up (`usage.room_after`, with
-    this `input_weight`): what is left of it bounds the next attempt, and without any there is none. `input_max` is the
-    most tokens that its input can have; none where nothing depends on that.
+    `room` is what the budget alone leaves for the answer. Failed attempts use it up (`usage.room_after`, with this
+    `input_weight`): the rest bounds the next attempt, and without any there is none. `input_max` is the most tokens
+    that the input can have; none where nothing depends on that.
     """
 
     step_number: int
@@ -36,7 +36,7 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class SummariseBuffer:
-    """Ask the model to summarise the store's buffer, before the model call of that step. Fields as for `CallModel`."""
+    """Have the model summarise the store's buffer, before the model call of that step. Fields as for `CallModel`."""
 
     step_number: int
     max_output_tokens: int | None
@@ -47,7 +47,7 @@ class SummariseBuffer:
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Run one tool call. `step_number` and `index` name it for good, across retries and restarts."""
+    """Run one tool call. `step_number` and `index` identify it across retries and restarts."""
 
     step_number: int
     index: int
@@ -74,7 +74,7 @@ class RunHooks:
     hooks: tuple[HookTraits, ...]
     context: HookContext
     name: str
-    """What this run of hooks is called within its execution, the same after a restart."""
+    """The name of this hook call within its execution, the same after a restart."""
     changes_bytes_max: int
     """The most that their changes may take together, in bytes of JSON."""
 
@@ -83,24 +83,24 @@ class RunHooks:
 class RequestApproval:
     """Let a person decide about a call; report `ApprovalExpired` at `expires_at` if nobody has.
 
-    `calls_asked` is how many calls its step asked for.
+    `call_count` is how many calls its step has.
     """
 
     step_number: int
     index: int
     call: ToolCall
     expires_at: datetime | None
-    calls_asked: int
+    call_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class CancelInFlight:
-    """Cancel everything under way but the timer; late answers are not wanted any more."""
+    """Cancel everything under way but the timer; late answers are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Tell listeners; only when the loop was asked for it."""
+    """Send an event to listeners; only when the rules are `observed`."""
 
     event: Observed
 

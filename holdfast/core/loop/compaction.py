@@ -1,4 +1,4 @@
-"""When older messages are moved away to be summarised, and what becomes of the summary (docs/spec.md, section 7)."""
+"""Compaction: moves older messages away to be summarised, and stores the summary (docs/spec.md, section 7)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast.core.loop.transition import Transition
 
 
 def begin(transition: Transition) -> bool:
-    """Move older messages to the buffer and ask for their summary, where the policy says so; return whether it does.
+    """Move older messages to the buffer and request their summary when the policy calls for it; return whether it did.
 
-    Not where the budget has no room for a summary.
+    Nothing is moved when the budget has no room for a summary.
     """
     policy = transition.rules.definition.context.summary
     done = transition.execution.step_executions
@@ -21,17 +21,17 @@ def begin(transition: Transition) -> bool:
     before, transition.store = transition.store, to_buffer(transition.store, policy)
     if transition.store is before:
         return False
-    asked = headroom.summary_call(transition)
-    if asked is None:
+    command = headroom.summary_call(transition)
+    if command is None:
         transition.store = before
         return False
     transition.change(summary_under_way=True, compactions=transition.execution.compactions + 1)
-    transition.do(asked)
+    transition.do(command)
     return True
 
 
 def take_in(transition: Transition, event: BufferSummarised | SummaryFailed) -> None:
-    """Keep the summary, and count what it used, failed attempts too; without one the buffer stays as it is."""
+    """Store the summary and count its usage, failed attempts too; without a summary the buffer stays as it is."""
     transition.change(summary_under_way=False)
     model_result.count_summary(transition, event)
     if isinstance(event, SummaryFailed):

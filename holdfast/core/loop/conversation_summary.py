@@ -2,8 +2,8 @@
 
     to_buffer ─▶ request ─▶ (a model answers) ─▶ summarised
 
-Until the answer is there, the old messages stand in `buffer` and the model still sees them; when it never comes,
-nothing is lost.
+Until the answer is there, the old messages stay in `buffer` and the model still sees them; if it never comes, nothing
+is lost.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ Write one summary that replaces both. Keep:
 - what is still to be done.
 Leave out pleasantries, repetitions, and outputs that nothing depends on any more. Make nothing up. Write plain text, \
 no longer than needed, without a preface."""
-"""What the model that summarises is told, before the record."""
+"""The system prompt of a summary request; the record follows it."""
 
 SUMMARY_HEAD: Final = "This is a summary of the conversation so far; the messages it stands for are gone.\n\n"
-"""What the agent's model is told before the summary."""
+"""The text that introduces the summary to the agent's model."""
 
 CHARS_SHOWN: Final = (8_000, 2_000, 500, 120)
-"""How much of each message is shown for summarising: the first of these with which all of them fit."""
+"""How much of each message a summary request holds: the first of these with which all fit."""
 
 
 def due(policy: SummaryPolicy, input_tokens: int) -> bool:
-    """Return whether a model call whose input had so many tokens calls for a summary."""
+    """Return whether a summary is due after a model call whose input had so many tokens."""
     return input_tokens > policy.above_input_tokens
 
 
@@ -60,7 +60,7 @@ def to_buffer(store: MessageStore, policy: SummaryPolicy) -> MessageStore:
     """Return the store with the old messages moved to `buffer`, in their order; the same store when none is old.
 
     At least the latest `keep_messages` stay, calls stay with their answers, and so does the latest message of a user's
-    that no final answer has followed: without it nobody would know what is being worked on. It stays even where
+    that no final answer has followed: without it the model would not know its task. It stays even where
     messages behind it are moved, since one request can bring more steps than any model can read.
     """
     messages = store.messages
@@ -68,13 +68,13 @@ def to_buffer(store: MessageStore, policy: SummaryPolicy) -> MessageStore:
     while 0 < cut < len(messages) and messages[cut].role == "tool":
         cut -= 1
     pending = _pending_question(messages)
-    old, kept = messages[:cut], messages[cut:]
+    old, recent = messages[:cut], messages[cut:]
     if pending is not None and pending < cut:
-        old, kept = (*messages[:pending], *messages[pending + 1 : cut]), (messages[pending], *kept)
+        old, recent = (*messages[:pending], *messages[pending + 1 : cut]), (messages[pending], *recent)
     if not old:
         return store
     store = _with_sections_for_summaries(store).extended(*old, section=BUFFER_SECTION)
-    return store.with_section(replace(store.section(DEFAULT_SECTION), messages=AppendList(kept)))
+    return store.with_section(replace(store.section(DEFAULT_SECTION), messages=AppendList(recent)))
 
 
 def _pending_question(messages: Sequence[Message]) -> int | None:
@@ -98,10 +98,10 @@ def _with_sections_for_summaries(store: MessageStore) -> MessageStore:
 
 
 def summary_request(store: MessageStore) -> tuple[Message, ...]:
-    """Return what to ask a model for one summary of `summary` and `buffer` together.
+    """Return the messages that ask a model for one summary of `summary` and `buffer` together.
 
-    The conversation is told as text, calls and answers too, so that no tool needs to be offered. Where it is too long
-    for one request, first every message is cut, and then the oldest ones are left out, which is said.
+    The conversation is written as text, calls and answers too, so that no tools are needed. Where it is too long for
+    one request, first every message is cut, and then the oldest ones are left out, with a note.
     """
     record = _record(_messages_of(store, SUMMARY_SECTION), _messages_of(store, BUFFER_SECTION))
     return Message(role="system", content=INSTRUCTION), Message(role="user", content=record)
@@ -110,8 +110,8 @@ def summary_request(store: MessageStore) -> tuple[Message, ...]:
 def summarised(store: MessageStore, text: str) -> MessageStore:
     """Return the store with `text` as its summary and an empty buffer.
 
-    The summary is said in the user's role: every provider takes that anywhere, and what tools have put into the
-    conversation gains no more authority by being summarised. Raises ModelFailure for an empty text.
+    The summary has the role `user`: every provider accepts that anywhere, and tool output gains no authority by being
+    summarised. Raises ModelFailure for an empty text.
     """
     if not text.strip():
         raise ModelFailure(
@@ -132,24 +132,24 @@ def _record(summary: Sequence[Message], old: Sequence[Message]) -> str:
     before = "\n\n".join(message.text.removeprefix(SUMMARY_HEAD) for message in summary)
     head = "<summary>\n" + clamped_json(before, SUMMARY_BYTES_MAX) + "\n</summary>\n\n" if before else ""
     room = SUMMARY_REQUEST_BYTES_MAX - json_size(head) - json_size("<conversation>\n\n</conversation>")
-    return f"{head}<conversation>\n{_told(old, room)}\n</conversation>"
+    return f"{head}<conversation>\n{_conversation_text(old, room)}\n</conversation>"
 
 
-def _told(messages: Sequence[Message], bytes_max: int) -> str:
+def _conversation_text(messages: Sequence[Message], bytes_max: int) -> str:
     """Return `messages` as text, each cut and the oldest left out where needed."""
-    told: list[str] = []
+    lines: list[str] = []
     for chars_max in CHARS_SHOWN:
-        told = [_line(message, chars_max) for message in messages]
-        if sum(_size(line) for line in told) <= bytes_max:
-            return "\n\n".join(told)
+        lines = [_line(message, chars_max) for message in messages]
+        if sum(_size(line) for line in lines) <= bytes_max:
+            return "\n\n".join(lines)
     used = len("[the oldest 1,000,000,000 messages are left out]")
     fitting: list[str] = []
-    for line in reversed(told):
+    for line in reversed(lines):
         used += _size(line)
         if used > bytes_max:
             break
         fitting.append(line)
-    return "\n\n".join([f"[the oldest {len(told) - len(fitting):,} messages are left out]", *reversed(fitting)])
+    return "\n\n".join([f"[the oldest {len(lines) - len(fitting):,} messages are left out]", *reversed(fitting)])
 
 
 def _size(line: str) -> int:
@@ -158,14 +158,14 @@ def _size(line: str) -> int:
 
 
 def _line(message: Message, chars_max: int) -> str:
-    """Return one message as text: who said it and what, or what was called with what and what came of it."""
+    """Return one message as text: its role, its content and its tool calls."""
     who = f"tool result of {message.tool_call_id}" if message.role == "tool" else message.role
     pictures = "" if isinstance(message.content, str) else " [picture]" * _pictures(message.content)
-    said = [f"{who}: {clamped(message.text, chars_max)}{pictures}"]
-    said += [
+    lines = [f"{who}: {clamped(message.text, chars_max)}{pictures}"]
+    lines += [
         f"{who} calls {call.name} ({call.id}): {clamped(call.arguments_text, chars_max)}" for call in message.tool_calls
     ]
-    return encodable("\n".join(said))
+    return encodable("\n".join(lines))
 
 
 def _pictures(parts: Sequence[object]) -> int:

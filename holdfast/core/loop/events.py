@@ -1,4 +1,4 @@
-"""What can happen to an execution, as facts in the past tense. Times and ids come in here; the core makes none."""
+"""Events: what happens to an execution, as facts in the past tense. They bring times and ids; the core makes none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.core.conversation.verdicts import Verdict
 class ExecutionStarted:
     """A request came in. `budget` is the effective one.
 
-    On a state whose execution is in progress it takes that one up again: id and budget stay, `messages` are added.
+    A state whose execution is in progress resumes it: id and budget stay, `messages` are added.
     `metadata` are added to the agent's; a value of none removes an entry.
     """
 
@@ -38,7 +38,7 @@ class ExecutionStarted:
 class ModelAnswered:
     """The model call of the step under way came back.
 
-    `failed_usage` is what attempts that failed before it used.
+    `failed_usage` is the usage of the failed attempts before it.
     """
 
     response: InferenceResponse
@@ -60,8 +60,8 @@ class ModelFailed:
 class ModelCancelled:
     """The model call under way (or the summary) was cancelled, as `CancelInFlight` asked for.
 
-    `partial` is what had come of its answer, without tool calls; none when nothing is known of it. When `lost` is true
-    its last attempt went out and nobody can say what it used: it counts as the most that it can have used.
+    `partial` is the partial answer, without tool calls; none when nothing is known of it. When `lost` is true the last
+    attempt was sent and its usage is unknown: it counts as the most that it can have used.
     """
 
     partial: InferenceResponse | None
@@ -97,7 +97,7 @@ class SummaryFailed:
 class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
-    `stop` is why the tool asks to stop, `stop_context` what it adds to that.
+    `stop` is the reason for which the tool asks to stop, `stop_context` its facts.
     """
 
     call_id: str
@@ -120,7 +120,7 @@ class ToolFailed:
 
 @dataclass(frozen=True, slots=True)
 class SubagentReturned:
-    """A subagent ended. `answer` is its final response, or how far it came."""
+    """A subagent ended. `answer` is its final response, or its latest text."""
 
     call_id: str
     status: ExecutionStatus
@@ -132,7 +132,7 @@ class SubagentReturned:
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
-    """Return the end of a subagent that was cancelled and of which nothing is known."""
+    """Return the event of a cancelled subagent of which nothing is known."""
     return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", TreeUse(), started_at=at, at=at)
 
 
@@ -150,7 +150,7 @@ class HooksReturned:
 class ApprovalDecided:
     """A person decided about a call that waits.
 
-    `problem` is what the driver, which knows the tools, finds wrong with an edit's arguments: the call still waits.
+    `problem` is the driver's objection to edited arguments, by the tool's schema: the call still waits.
     """
 
     call_id: str
@@ -161,7 +161,7 @@ class ApprovalDecided:
 
 @dataclass(frozen=True, slots=True)
 class DecisionUnreadable:
-    """Somebody sent what is no decision about a call: nothing changes but a warning."""
+    """An approval signal held no decision: nothing changes but a warning."""
 
     problem: str
     at: datetime
@@ -177,7 +177,7 @@ class ApprovalExpired:
 
 @dataclass(frozen=True, slots=True)
 class MessageArrived:
-    """Somebody said something while the execution runs; the model sees it with its next call."""
+    """A message came in while the execution runs; the model sees it with its next call."""
 
     message: Message
     at: datetime
@@ -201,7 +201,7 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class RunContinued:
-    """Another run of the driver goes on with the execution at a step's boundary: nothing was under way."""
+    """A new Temporal run continues the execution between two steps: nothing was under way."""
 
     at: datetime
 
@@ -215,11 +215,11 @@ class StepDue:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged:
-    """The agent is another from here on: between two steps, nothing under way, told to rules of the new definition.
+    """The agent has a new definition: between two steps, nothing under way, applied by rules of that definition.
 
-    `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. What
-    was not asked for yet is asked for by the new rules. `budget` takes the place of the execution's, none leaves it;
-    limits count from the execution's start. Anywhere else the event changes nothing.
+    `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. The
+    next commands follow the new rules. `budget` replaces the execution's, none leaves it; limits count from the
+    execution's start. At any other time the event changes nothing.
     """
 
     definition: AgentDefinition
@@ -229,7 +229,7 @@ class DefinitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRefused:
-    """The agent was to become another and cannot, for the reason in `error`: it goes on as it is, with a warning."""
+    """A change of the definition failed, for the reason in `error`: the agent stays as it is, with a warning."""
 
     error: ErrorRecord
     at: datetime
@@ -237,7 +237,7 @@ class ChangeRefused:
 
 @dataclass(frozen=True, slots=True)
 class DriverFailed:
-    """The shell around the core cannot go on (a limit of the engine, a fault of its own)."""
+    """The driver cannot go on (a limit of the engine, a fault of its own)."""
 
     error: ErrorRecord
     at: datetime

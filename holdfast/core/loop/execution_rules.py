@@ -1,4 +1,4 @@
-"""`Rules`: what stays the same while an agent's execution runs. Holds no state and decides nothing."""
+"""`Rules`: the definition, tools and hooks of an execution. Holds no state and decides nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rules:
     hooks_at: Mapping[Trigger, tuple[HookTraits, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive what every step asks for."""
+        """Derive the values that every step needs."""
         by_trigger: dict[Trigger, tuple[HookTraits, ...]] = {}
         for each in in_order(self.hooks):
             by_trigger[each.trigger] = (*by_trigger.get(each.trigger, ()), each)
@@ -54,19 +54,19 @@ class Rules:
 
     def hooks_for(self, trigger: Trigger, tool: str | None = None) -> tuple[HookTraits, ...]:
         """Return the hooks that run at `trigger`, around a call of `tool`."""
-        found = self.hooks_at.get(trigger, ())
-        if tool is None or not found:
-            return found
-        return tuple(each for each in found if each.concerns(tool))
+        hooks = self.hooks_at.get(trigger, ())
+        if tool is None or not hooks:
+            return hooks
+        return tuple(each for each in hooks if each.concerns(tool))
 
     def may_ask(self, tool: str) -> bool:
         """Return whether some call of `tool` would wait for a person."""
         return any(rule.when == "always" and rule.names(tool) for rule in self.definition.approvals)
 
     def approval_for(self, call: ToolCall, cost: float | None) -> ApprovalRule | None:
-        """Return the rule by which `call` waits for a person, if there is one: the first that is about it decides.
+        """Return the rule by which `call` waits for a person, if there is one.
 
-        `cost` is what the execution has cost so far in US dollars; none when that is not known.
+        Rules are tried in order; the first match applies. `cost` is in US dollars so far, none if unknown.
         """
         for rule in self.definition.approvals:
             if rule.concerns(call.name, call.arguments, cost):

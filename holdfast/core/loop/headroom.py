@@ -1,4 +1,4 @@
-"""What room a budget leaves for the next model call: its input, its answer, its failed attempts. Signals nothing."""
+"""Headroom: what the budget leaves for the next model call's input, answer and failed attempts. Signals nothing."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.loop.transition import Transition
 
 FREE_ROOM: Final = 1_000_000_000
-"""What stands for the room of an answer that nothing limits."""
+"""The room of an answer that nothing limits."""
 
 SUMMARY_ROOM_MIN: Final = 200
-"""The least a summary must be allowed to hold, in tokens: a conversation is not given up for a few words."""
+"""The least room that a summary needs, in tokens: a few words must not replace a conversation."""
 
 
 def count_opening(transition: Transition) -> None:
-    """Count what the next model call is told from its beginning on, where nothing says how much that is."""
+    """Count the next model call's input from scratch, where no earlier count exists."""
     if transition.counting:
         transition.change(next_input_max=_everything(transition))
 
 
 def count_summary(transition: Transition) -> None:
-    """Count what the next model call is told after old messages gave way to their summary."""
+    """Count the next model call's input after a summary replaced old messages."""
     if transition.counting:
         summary = transition.tokens_of(transition.store.section(SUMMARY_SECTION).messages)
         transition.change(next_input_max=min(transition.execution.next_input_max + summary, _everything(transition)))
 
 
 def model_call(transition: Transition) -> CallModel:
-    """Return the step's model call, with what it may put out."""
+    """Return the step's model call, with its output limits."""
     return CallModel(transition.step.number, *_allowed(transition, next_input(transition)))
 
 
@@ -54,14 +54,14 @@ def next_input(transition: Transition) -> int:
 
 
 def keeps_half(transition: Transition, input_max: int) -> bool:
-    """Return whether a first call's answer is left half of the tokens, because its input might take more than that."""
+    """Return whether half of the tokens are kept for a first call's answer, as its input might take more."""
     limit = transition.execution.budget.max_tokens
     left = 0 if limit is None else limit - transition.execution.usage.total_tokens
     return limit is not None and _is_first_of_root(transition) and input_max > left // 2
 
 
 def tokens_left(transition: Transition, input_max: int) -> int | None:
-    """Return how many tokens the budget has left for the next answer's own words, none when it is unlimited."""
+    """Return how many tokens the budget leaves for the next answer itself, none when it is unlimited."""
     limit = transition.execution.budget.max_tokens
     if limit is None:
         return None
@@ -83,22 +83,20 @@ def money_left(transition: Transition, input_max: int) -> float | None:
     if limit is None or llm is None or llm.prices is None:
         return None
     left = limit - transition.execution.cost
-    kept = llm.prices.cost(Usage(input_tokens=input_max))
-    return left - (min(kept, left / 2) if _is_first_of_root(transition) else kept)
+    input_cost = llm.prices.cost(Usage(input_tokens=input_max))
+    return left - (min(input_cost, left / 2) if _is_first_of_root(transition) else input_cost)
 
 
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
-    """Return what each limit leaves for an answer after such an input, in tokens."""
+    """Return the tokens that each limit leaves for an answer after such an input."""
     limits = (tokens_left(transition, input_max), tokens_affordable(transition, input_max))
     return tuple(limit for limit in limits if limit is not None)
 
 
 def _allowed(transition: Transition, input_max: int) -> tuple[int | None, int | None, float, int | None]:
-    """Return the most an answer may hold, what the budget alone leaves for it, and what an input token counts of that.
+    """Return the last four fields of `CallModel`: `max_output_tokens`, `room`, `input_weight` and `input_max`.
 
-    And the most tokens of the input, where anything depends on it.
-
-    A limit that has nothing left was overridden, or no call would be made: it does not count any more.
+    A limit with nothing left was overridden, or no call would be made: it does not count any more.
     """
     llm = transition.llm
     own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
@@ -107,33 +105,33 @@ def _allowed(transition: Transition, input_max: int) -> tuple[int | None, int | 
     left, counted = money_left(transition, input_max), input_max if transition.counting else None
     if prices is None or left is None or prices.output_usd or not prices.input_usd:
         return most, room, prices.input_weight if prices else 1.0, counted
-    # answers are free, but attempts that fail are not: what is left pays the inputs of so many
+    # answers are free, failed attempts are not: the remaining money pays the inputs of so many
     weight = FREE_ROOM * prices.input_usd / max(left * TOKENS_PRICED, 1.0)
     return most, FREE_ROOM if room is None else room, max(1.0, weight), counted
 
 
 def lost_call(transition: Transition, failed: Usage) -> Usage:
-    """Return the most that a model call, or a summary, whose end is unknown can have used.
+    """Return the most that a model call or summary with an unknown end can have used.
 
-    `failed` is what the attempts used that failed before.
+    `failed` is the usage of its earlier, failed attempts.
     """
     policy, summarising = transition.rules.definition.context, transition.store.has(BUFFER_SECTION)
-    sent = (
+    input_tokens = (
         next_input(transition)
         if transition.counting
         else _everything(transition) + transition.tokens_of(transition.execution.waiting_messages)
     )
     if policy.summary is not None and summarising:
-        sent = max(sent, messages_tokens(summary_request(transition.store)))
+        input_tokens = max(input_tokens, messages_tokens(summary_request(transition.store)))
     call = model_call(transition)
     room = room_after(call.room, failed, call.input_weight)
     limits = [limit for limit in (call.max_output_tokens, room) if limit is not None]
     output_max = max(0, min(limits)) if limits else None
-    return cut_usage(None, lambda: sent, hidden_tokens(output_max), output_max)
+    return cut_usage(None, lambda: input_tokens, hidden_tokens(output_max), output_max)
 
 
 def _everything(transition: Transition) -> int:
-    """Return the most tokens of all that the model is told, counted anew."""
+    """Return the most tokens of the whole next input, counted anew."""
     context, rules = transition.state.context, transition.rules
     opening = opening_tokens(context.system_prompt, rules.tools, rules.subagents, context.response_format)
     policy = rules.definition.context
@@ -145,12 +143,12 @@ def _summary_input(transition: Transition) -> int:
 
 
 def _is_first_of_root(transition: Transition) -> bool:
-    """Return whether the next call is one whose input may take half of what there is and no more is kept for it.
+    """Return whether the next call is a first one, for whose input at most half of the budget is reserved.
 
-    Bytes are some four times the tokens. Were all of them kept for a first call, a small budget would refuse a short
-    question for the sake of a long list of tools; so the answer has at least half. Only an input that really takes more
-    than the other half passes such a budget. Not so below a parent whose remainder counts: many small children would
-    pass that together.
+    Bytes are some four times the tokens. Were all of them reserved, a small budget would refuse a short question for a
+    long list of tools; so the answer has at least half. Only an input that really takes more than the other half
+    exceeds such a budget. This does not hold below a parent whose remainder counts: many small children would exceed
+    that together.
     """
     free = transition.parent_agent_id is None or transition.rules.definition.budget_policy == "own"
     return free and not transition.execution.step_executions

@@ -1,4 +1,4 @@
-"""Which limits are reached where the loop checks them (docs/spec.md, sections 4 and 5). `headroom`: what they leave."""
+"""Checks the limits of a budget and signals those reached (docs/spec.md, sections 4 and 5); uses `headroom`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REACHED: Final = "reached"
 
 
 def before_step(transition: Transition) -> bool:
-    """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
+    """Signal every limit that forbids another step; return whether the loop must stop."""
     if refuses_unpriced(transition):
         return True
     use = transition.execution.use_of_calls()
@@ -30,64 +30,64 @@ def before_step(transition: Transition) -> bool:
 
 
 def before_call(transition: Transition) -> bool:
-    """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
+    """Signal every limit that forbids the step's model call after its summary; return whether to stop."""
     _signal_spent(transition)
     _signal_struck(transition)
     return transition.must_stop
 
 
 def before_grown_call(transition: Transition) -> bool:
-    """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
+    """Signal every limit that forbids the step's model call after hooks have run; return whether to stop for one."""
     spent, struck = _signal_spent(transition), _signal_struck(transition)
     return (spent or struck) and transition.must_stop
 
 
 def after_spent_attempts(transition: Transition) -> None:
-    """Signal the limit that left a model call nothing for another attempt."""
+    """Signal the limit that leaves a model call no room for another attempt."""
     use, budget = transition.execution.use_of_calls(), transition.execution.budget
     tokens = budget.max_tokens is not None and (_spent(transition, TOKENS, use) or not _spent(transition, COST, use))
     _signal(transition, TOKENS if tokens else COST, use)
 
 
 def out_of_time(transition: Transition) -> bool:
-    """Signal the time limit where it has struck; return whether nothing may begin any more.
+    """Signal the time limit if it has passed; return whether nothing may begin any more.
 
-    The timer's own event can come behind others of its moment: it ends the run then.
+    The timer's own event can come after others of the same moment: it ends the run then.
     """
     return _signal_struck(transition) and transition.must_stop
 
 
 def signal_cut(transition: Transition, response: InferenceResponse, failed_usage: Usage) -> None:
-    """Signal the limit that cut an answer short, before that is counted: no more was allowed than was left."""
+    """Signal the limit that cut an answer short, before the answer is counted: it was allowed only what was left."""
     if response.finish_reason != "length":
         return
-    asked = model_call(transition)
-    room = asked.room
-    if room is None or asked.max_output_tokens != room:
+    command = model_call(transition)
+    room = command.room
+    if room is None or command.max_output_tokens != room:
         return
-    if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
+    if response.usage.output_tokens < room - failed_usage.total_tokens:  # failed attempts left it less
         return
-    told, facts = f"allowed this answer no more than {room} tokens", dict[str, JsonValue](answer_tokens_max=room)
+    text, facts = f"allowed this answer no more than {room} tokens", dict[str, JsonValue](answer_tokens_max=room)
     if keeps_half(transition, next_input(transition)):
-        told = f"{told}: half is kept for the input of a first call, which nobody knows before it is counted"
+        text = f"{text}: half is kept for the input of a first call, which nobody knows before it is counted"
     used, prices = response.usage + failed_usage, transition.llm.prices if transition.llm else None
     before = transition.execution.use_of_calls()
     tokens, cost = before.tokens + used.total_tokens, before.cost + (prices.cost(used) if prices else 0.0)
     use = before._replace(tokens=tokens, cost=cost)
-    _signal(transition, TOKENS if tokens_left(transition, next_input(transition)) == room else COST, use, told, **facts)
+    _signal(transition, TOKENS if tokens_left(transition, next_input(transition)) == room else COST, use, text, **facts)
 
 
 def after_inference(transition: Transition, response: InferenceResponse) -> bool:
-    """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
+    """Signal the limits that the answer used up, if more would follow; return whether to stop before its tools."""
     if not response.usage.total_tokens and not response.cost:
         name = (transition.llm.model if transition.llm else None) or response.model or WORKERS_MODEL
-        transition.note_unpriced(name)  # the provider did not tell what it used
+        transition.note_unpriced(name)  # the provider did not report its usage
     if response.tool_calls or response.finish_reason == "length":
         _signal_reached(transition, CALL_LIMITS, transition.execution.use_of_calls())
     if response.tool_calls:
         _signal_struck(transition)
     if all(signal.reason is StopReason.USER_REQUESTED for signal in transition.execution.continuation.standing):
-        return False  # had it been `now`, we would not be here: this one lets the step finish
+        return False  # not `now`, or we would not be here: this one lets the step finish
     return transition.must_stop
 
 
@@ -97,13 +97,13 @@ def after_step(transition: Transition, *, more_to_do: bool) -> None:
         _signal_reached(transition, STEP_LIMITS, transition.execution.use_of_calls(steps_over=1))
 
 
-def cost_of(transition: Transition, usage: Usage, told: float | None = None, model: str = "") -> float:
-    """Return what `usage` costs in US dollars: as told, else by the prices that are known, else nothing and a warning.
+def cost_of(transition: Transition, usage: Usage, reported: float | None = None, model: str = "") -> float:
+    """Return what `usage` costs in US dollars: as reported, else by known prices, else nothing, with a warning.
 
-    `model` is the name that the provider gave, for the warning where the definition names none.
+    `model` is the provider's name of the model, for the warning where the definition names none.
     """
-    if told is not None:
-        return told
+    if reported is not None:
+        return reported
     llm = transition.llm
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
@@ -137,7 +137,7 @@ def signal_time(transition: Transition) -> None:
 
 
 def _signal_struck(transition: Transition) -> bool:
-    """Signal the time limit where it has struck; return whether it has."""
+    """Signal the time limit if it has passed; return whether it has."""
     strikes_at = transition.execution.time_limit_at
     if strikes_at is None or transition.at < strikes_at:
         return False
@@ -146,7 +146,7 @@ def _signal_struck(transition: Transition) -> bool:
 
 
 def _signal_spent(transition: Transition, use: BudgetUse | None = None) -> bool:
-    """Signal what cannot hold another call; return whether anything cannot."""
+    """Signal every limit that has no room for another call; return whether any has none."""
     budget, spent = transition.execution.budget, False
     for limit in CALL_LIMITS:
         if limit.of(budget) is None:
@@ -175,13 +175,13 @@ def _signal_reached(transition: Transition, limits: tuple[Limit, ...], use: Budg
             _signal(transition, limit, use)
 
 
-def _signal(transition: Transition, limit: Limit, use: BudgetUse, told: str = "", **facts: JsonValue) -> None:
-    """Signal a limit: as `told`, else that it is reached, or that what is left of it has no room for another call."""
+def _signal(transition: Transition, limit: Limit, use: BudgetUse, text: str = "", **facts: JsonValue) -> None:
+    """Signal a limit with `text`, else that it is reached, or that it has no room for another call."""
     allowed, used = limit.of(transition.execution.budget) or limit.number(0), limit.used(use)
-    if not told:
-        told = REACHED if used >= allowed else _no_room(transition, f"{used:{limit.precise}}")
+    if not text:
+        text = REACHED if used >= allowed else _no_room(transition, f"{used:{limit.precise}}")
     facts |= {"limit": limit.field, "used": used, "allowed": allowed}
-    transition.signal_once(limit.reason, f"{limit.field} {limit.written(allowed)} {told}", "budget", **facts)
+    transition.signal_once(limit.reason, f"{limit.field} {limit.written(allowed)} {text}", "budget", **facts)
 
 
 def _no_room(transition: Transition, used: str) -> str:
@@ -200,4 +200,4 @@ def _no_money(transition: Transition) -> bool:
 
 
 NO_ROOM: Final[Mapping[Limit, Callable[[Transition], bool]]] = {TOKENS: _no_tokens, COST: _no_money}
-"""Whether a limit has no room for a model call before it is reached: that of what calls use themselves."""
+"""Whether a limit on what calls use has no room for another model call before it is reached."""

@@ -1,4 +1,4 @@
-"""What a model call that has ended leaves on its step: the answer or the error, and what it used. Decides nothing."""
+"""Records the result of a model call on its step: the answer and the usage. Decides nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import InferenceResponseReceived
 
 CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
-"""Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
+"""The error of a model call that was cancelled from outside the loop, on the server for instance."""
 
 
 def keep_answer(transition: Transition, event: ModelAnswered) -> None:
-    """Keep the answer, and count what it and the attempts before it used."""
+    """Record the answer, and count its usage and that of the attempts before it."""
     step = transition.step
     response = tool_calls.with_own_call_ids(transition, event.response)
     limit_checks.signal_cut(transition, response, event.failed_usage)
@@ -32,7 +32,7 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     transition.spend(response.usage + event.failed_usage, cost + wasted)
     if transition.counting:
         transition.change(next_input_max=response.usage.input_tokens)
-    transition.tell(InferenceResponseReceived, response=response)
+    transition.emit(InferenceResponseReceived, response=response)
 
 
 def count_failure(transition: Transition, event: ModelFailed) -> None:
@@ -41,7 +41,7 @@ def count_failure(transition: Transition, event: ModelFailed) -> None:
 
 
 def wasted_usage(transition: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
-    """Return what the attempts of a call without an answer used, the one with it that was lost."""
+    """Return the usage of all attempts of a call without an answer, a lost one included."""
     lost = lost_call(transition, event.failed_usage) if event.lost else NOTHING_USED
     return event.failed_usage + lost
 
@@ -55,13 +55,13 @@ def count_summary(transition: Transition, event: BufferSummarised | SummaryFaile
 
 
 def count_wasted(transition: Transition, used: Usage) -> None:
-    """Count what attempts used that brought no answer, as the step's overhead."""
+    """Count the usage of attempts without an answer, as the step's overhead."""
     cost, step = limit_checks.cost_of(transition, used), transition.step
     transition.spend(used, cost)
     transition.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
 
 
 def failed_outside(event: ModelCancelled) -> ModelFailed:
-    """Return the failure that a cancel comes to which the loop did not ask for."""
+    """Return the failure for a cancel that the loop did not ask for."""
     used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
     return ModelFailed(CANCELLED_OUTSIDE, event.at, used, lost=event.lost)

@@ -1,4 +1,4 @@
-"""What hooks and people bring into an execution, kept until the loop gets to it: changes, messages. Decides nothing."""
+"""Messages and changes from hooks and people that wait for the next model call. Decides nothing."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
 
 METADATA_BYTES_MAX: Final = 256 * 1024
-"""The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
+"""The most that an agent's metadata take, in bytes of JSON: every page of the state holds them."""
 
 ROLES: Final = ("user", "system")
-ROLES_TOLD: Final = "only user and system can be said from outside"
-"""Whom a message from outside can speak for."""
+ROLES_RULE: Final = "only user and system messages are accepted"
+"""The roles that a message from outside can have."""
 
 ENDED: Final = "the run has ended; start another one"
-"""Why nothing is kept any more."""
+"""The refusal of a message after the end."""
 
 
 def problem_with_message(message: Message, waiting: Sequence[Message], *, ended: bool) -> str | None:
-    """Return why `message` would not be kept beside those that wait for the next model call already, if so."""
+    """Return why `message` would be refused beside those `waiting` for the next model call, if so."""
     if ended:
         return ENDED
     if message.role not in ROLES:
-        return f"a message of the role {message.role!r} is not taken: {ROLES_TOLD}"
+        return f"a message of the role {message.role!r} is not taken: {ROLES_RULE}"
     used = sum(len(canonical(each)) for each in (*waiting, message))
     if len(waiting) >= MESSAGES_WAITING_MAX or used > MESSAGES_WAITING_BYTES_MAX:
-        told = f"{len(waiting)} messages ({used:,} bytes with this one) wait for the next step"
-        return f"{told}, at most {MESSAGES_WAITING_MAX} and {MESSAGES_WAITING_BYTES_MAX:,} bytes can; send it later"
+        text = f"{len(waiting)} messages ({used:,} bytes with this one) wait for the next step"
+        return f"{text}, at most {MESSAGES_WAITING_MAX} and {MESSAGES_WAITING_BYTES_MAX:,} bytes can; send it later"
     return None
 
 
-def keep_message(transition: Transition, message: Message) -> None:
-    """Keep a message for the next model call; the loop does not end before the model has answered it.
+def queue_message(transition: Transition, message: Message) -> None:
+    """Queue a message for the next model call; the loop does not end before the model has answered it.
 
-    One that does not fit, or that speaks for the model or a tool, is not taken, which a warning says.
+    One that does not fit, or has the role of the model or a tool, is refused with a warning.
     """
     if message.role not in ROLES:
-        transition.warn(f"a message of the role {message.role!r} was not taken: {ROLES_TOLD}")
-    elif _kept(transition, (message,)):
+        transition.warn(f"a message of the role {message.role!r} was not taken: {ROLES_RULE}")
+    elif _queued(transition, (message,)):
         transition.change(answer_due=True)
-        transition.tell(MessageInjected, message=message)
+        transition.emit(MessageInjected, message=message)
 
 
-def say_waiting(transition: Transition) -> None:
-    """Say what waited for the next model call."""
+def deliver_pending(transition: Transition) -> None:
+    """Add the waiting messages to the conversation."""
     if transition.execution.waiting_messages:
-        transition.say(transition.execution.waiting_messages)
+        transition.add_messages(transition.execution.waiting_messages)
         transition.change(waiting_messages=(), answer_due=False)
 
 
-def take_metadata(transition: Transition, given: Mapping[str, JsonValue]) -> None:
-    """Add a run's metadata to the agent's; a value of none removes an entry. Too much of it is not taken: a warning."""
-    if not given:
+def merge_metadata(transition: Transition, entries: Mapping[str, JsonValue]) -> None:
+    """Add a run's metadata to the agent's; a value of none removes an entry. Too much is refused with a warning."""
+    if not entries:
         return
-    metadata = merged(transition.metadata, given)
+    metadata = merged(transition.metadata, entries)
     if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
         transition.warn(f"the metadata of this run were not taken: {allowed}")
@@ -73,10 +73,10 @@ def take_metadata(transition: Transition, given: Mapping[str, JsonValue]) -> Non
     transition.metadata = metadata
 
 
-def keep_changes(transition: Transition, event: HooksReturned) -> ErrorRecord | None:
-    """Keep what the hooks changed, up to the one that raised; return its error."""
+def apply_changes(transition: Transition, event: HooksReturned) -> ErrorRecord | None:
+    """Apply the changes of the hooks, up to the one that raised; return its error."""
     for run in event.runs:
-        transition.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
+        transition.emit(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
         if run.error is not None:
             return run.error
         if run.changes is not None and (problem := _change(transition, run.changes, run.name)) is not None:
@@ -93,18 +93,18 @@ def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord 
         return ErrorRecord(type="HookFailed", message=text, source=hook)
     transition.metadata = metadata
     if changes.messages:
-        _kept(transition, changes.messages)
+        _queued(transition, changes.messages)
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
-        given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
-        transition.signal_now(reason, changes.stop, hook, {**changes.stop_context, **given, "hook": hook})
+        unknown = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
+        transition.signal_now(reason, changes.stop, hook, {**changes.stop_context, **unknown, "hook": hook})
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None
 
 
-def _kept(transition: Transition, messages: Sequence[Message]) -> bool:
-    """Let `messages` wait for the next model call; return whether there was room for all of them, and warn if not."""
+def _queued(transition: Transition, messages: Sequence[Message]) -> bool:
+    """Queue `messages` for the next model call; return whether there was room for all of them, and warn if not."""
     waiting = [*transition.execution.waiting_messages]
     used = sum(len(canonical(message)) for message in waiting)
     for message in messages:

@@ -1,4 +1,4 @@
-"""How an execution begins, resumes, or goes on by other rules: the transition it starts from. Asks for nothing."""
+"""Starts the transition of an execution that begins, resumes, or gets a new definition. Issues no commands."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from holdfast.core.loop.events import (
     TimerFired,
 )
 from holdfast.core.loop.execution_rules import Rules
-from holdfast.core.loop.pending_messages import keep_message, take_metadata
+from holdfast.core.loop.pending_messages import merge_metadata, queue_message
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentExecutionStarted
 
 FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalDecided, ApprovalExpired, DecisionUnreadable)
-"""What says nothing of the end of anything that was asked for."""
+"""Events that report no end of a call."""
 
 
 def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
@@ -41,27 +41,27 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
     )
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     transition = Transition(rules, state, execution, event.at)
-    take_metadata(transition, event.metadata)
-    transition.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    merge_metadata(transition, event.metadata)
+    transition.emit(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
     headroom.count_opening(transition)
-    transition.say(event.messages)
+    transition.add_messages(event.messages)
     return transition
 
 
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
-    """Go on with an execution that was under way (docs/spec.md, section 1)."""
+    """Resume an execution that was under way (docs/spec.md, section 1)."""
     transition = Transition(rules, state, state.running, event.at)
-    take_metadata(transition, event.metadata)
-    transition.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
+    merge_metadata(transition, event.metadata)
+    transition.emit(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
-        keep_message(transition, message)
+        queue_message(transition, message)
     return transition
 
 
 def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transition:
     """Give the agent its new definition, and the execution its new budget.
 
-    Notes that the old definition made and the new one does not stay.
+    Metadata of the old definition stay where the new one has none.
     """
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
@@ -72,9 +72,9 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transi
 
 
 def between_steps(state: AgentState) -> bool:
-    """Return whether `state` stands before a model call: all that was asked for has ended, or is the next step's own.
+    """Return whether `state` is before a model call: all calls have ended, or belong to the next step.
 
-    Whether that has been begun already, only the driver knows.
+    Only the driver knows whether that has begun already.
     """
     execution = state.execution
     if execution is None or execution.status.is_terminal or execution.cancelling or execution.open_calls:
@@ -83,15 +83,15 @@ def between_steps(state: AgentState) -> bool:
 
 
 def rests(execution: ExecutionState) -> bool:
-    """Return whether nothing at all is under way: the loop stands between two steps until it is told to go on."""
+    """Return whether nothing at all is under way: the loop rests between two steps until `StepDue`."""
     busy = execution.status.is_terminal or execution.cancelling or execution.current_step is not None
     return not busy and execution.hooks_under_way is None and bool(execution.step_executions)
 
 
 def may_change(state: AgentState, waiting: Iterable[Event]) -> bool:
-    """Return whether a DefinitionChanged would be taken in now, where nothing is under way.
+    """Return whether a DefinitionChanged would apply now, if nothing is under way.
 
-    Not where the execution is ending, nor where the end of something that was asked for is among the events `waiting`.
+    It would not while the execution is ending, or while the end of a call is among the events `waiting`.
     """
     if not between_steps(state) or state.running.hooks_under_way in ENDING:
         return False

@@ -26,7 +26,7 @@ INVALID_ANSWER: Final = "InvalidAnswer"
 
 
 def judge_answer(transition: Transition) -> None:
-    """Look at what the step came to: an answer of the wrong form, one that ended early, an error that is fatal."""
+    """Handle an answer in the wrong format, an answer that ended early, and fatal errors."""
     response = transition.step.inference_response
     if response is not None and not response.tool_calls:
         if response.finish_reason in transition.rules.definition.finish_reasons:
@@ -45,39 +45,39 @@ def judge_errors(transition: Transition) -> None:
 
 
 def _reask(transition: Transition, problem: str) -> None:
-    """Tell the model what is wrong with its answer, or stop when it was told often enough."""
+    """Tell the model what is wrong with its answer, or stop after too many re-asks."""
     error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
     transition.change_step(errors=(*transition.step.errors, error))
-    asked, allowed = transition.execution.reasks, transition.rules.definition.reasks_max
-    if asked >= allowed:
-        text = f"the answer breaks the response format after {asked} re-asks: {problem}"
-        facts: dict[str, JsonValue] = {"limit": "reasks_max", "used": asked, "allowed": allowed}
+    reasks, allowed = transition.execution.reasks, transition.rules.definition.reasks_max
+    if reasks >= allowed:
+        text = f"the answer breaks the response format after {reasks} re-asks: {problem}"
+        facts: dict[str, JsonValue] = {"limit": "reasks_max", "used": reasks, "allowed": allowed}
         transition.signal_once(StopReason.RETRY_LIMIT, text, "response_format", **facts)
         return
     text = f"Your answer cannot be used: {problem}\nAnswer again, in the required form and with nothing else."
-    said = Message(role="user", content=text, metadata={"is_trace": True})
+    message = Message(role="user", content=text, metadata={"is_trace": True})
     transition.change(
-        reasks=asked + 1, waiting_messages=(*transition.execution.waiting_messages, said), answer_due=True
+        reasks=reasks + 1, waiting_messages=(*transition.execution.waiting_messages, message), answer_due=True
     )
 
 
 def more_to_do(transition: Transition) -> bool:
-    """Return whether the loop goes on by itself: tools were asked for, or a message waits that must be answered.
+    """Return whether the loop goes on by itself: the model requested tools, or a waiting message must be answered.
 
-    Those are messages from outside and our own re-asks; what a hook says does not keep the loop going.
+    Those are messages from outside and our own re-asks; a hook's messages do not keep the loop going.
     """
     return bool(transition.step.requested_tool_calls) or transition.execution.answer_due
 
 
 def archive(transition: Transition, *, overridden: bool = False) -> None:
-    """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
+    """Archive the step under way: add its messages, keep the step, clear the continuation request.
 
-    `overridden` says that the loop goes on only because of that request.
+    `overridden` is true when the loop goes on only because of that request.
     """
     step, execution = transition.step, transition.execution
     final = step.step_type is AgentStepType.FINAL_RESPONSE
     tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}
-    transition.say(step.output_messages, **tags)
+    transition.add_messages(step.output_messages, **tags)
     done = trusted(
         StepExecution,
         step=step,
@@ -85,7 +85,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         completed_at=transition.at,
         continuation=execution.continuation,
     )
-    transition.tell(
+    transition.emit(
         AgentStepCompleted,
         step=step,
         started_at=done.started_at,
@@ -93,7 +93,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         duration_seconds=done.duration.total_seconds(),
         usage=step.usage,
     )
-    transition.tell(
+    transition.emit(
         TokenUsageReported,
         usage=step.usage,
         cost=step.cost,
@@ -114,7 +114,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 def conclude(transition: Transition) -> None:
     """Give the execution its final status, by the first row that holds (docs/spec.md, section 2).
 
-    Errors that are fatal have been judged as their step ended (`judge_errors`).
+    Fatal errors were handled when their step ended (`judge_errors`).
     """
     execution = transition.execution
     highest = execution.continuation.highest
@@ -125,22 +125,22 @@ def conclude(transition: Transition) -> None:
     else:
         status = ExecutionStatus.COMPLETED
     transition.change(status=status, completed_at=transition.at)
-    _tell_end(transition, status)
+    _emit_end(transition, status)
     transition.do(Finish())
 
 
-def tell_stopped(transition: Transition) -> None:
-    """Tell that the loop has ended, once in each execution; the hooks of the end can still change how it is judged."""
-    transition.tell(AgentExecutionStopped, **_reason(transition))
+def emit_stopped(transition: Transition) -> None:
+    """Emit AgentExecutionStopped, once in each execution; the last hooks can still change the final status."""
+    transition.emit(AgentExecutionStopped, **_reason(transition))
 
 
-def _tell_end(transition: Transition, status: ExecutionStatus) -> None:
+def _emit_end(transition: Transition, status: ExecutionStatus) -> None:
     if not transition.rules.observed:
         return
     if transition.execution.error is not None:
-        transition.tell(AgentExecutionFailed, error=transition.execution.error)
+        transition.emit(AgentExecutionFailed, error=transition.execution.error)
     else:
-        transition.tell(
+        transition.emit(
             AgentExecutionCompleted, answer=transition.state.final_response, status=status, **_reason(transition)
         )
 

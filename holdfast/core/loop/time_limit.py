@@ -1,4 +1,4 @@
-"""The execution's one timer, and the pause while nothing but people are waited for (docs/spec.md, section 5)."""
+"""The timer of the time limit, and its pause while only approvals are pending (docs/spec.md, section 5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.core.loop.transition import Transition
 
 
 def start_timer(transition: Transition) -> None:
-    """Ask for the timer of the time limit, if there is one; it takes the place of the one before it."""
+    """Start the timer of the time limit, if there is one; it replaces the previous timer."""
     strikes_at = transition.execution.time_limit_at
     if strikes_at is not None and not transition.execution.status.is_terminal:
         transition.commands.insert(
@@ -17,7 +17,7 @@ def start_timer(transition: Transition) -> None:
 
 
 def keep_time(transition: Transition) -> None:
-    """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
+    """Pause `max_seconds` while only approvals are pending, where the definition says so."""
     execution = transition.execution
     pausing = transition.rules.definition.pause_while_waiting
     if not pausing and execution.paused_at is None:
@@ -26,7 +26,7 @@ def keep_time(transition: Transition) -> None:
     waiting = pausing and CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         transition.change(paused_at=transition.at)
-        start_timer(transition)  # a deadline goes on, and the timer there is may stand before it
+        start_timer(transition)  # a deadline goes on, and the present timer may fire before it
     elif execution.paused_at is not None and not waiting:
         seconds = max(0.0, (transition.at - execution.paused_at).total_seconds())
         transition.change(paused_at=None, paused_seconds=execution.paused_seconds + seconds)

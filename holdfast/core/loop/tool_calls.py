@@ -7,8 +7,8 @@
         │          └ until the calls that must run alone are done                 │
         └ malformed, unknown, too many ───────────────────────────────────────────┘
 
-A call passes a stage that nobody waits at (no hook, no approval rule) without stopping there. The calls of a step run
-side by side, unless the definition or the tool says that they run alone.
+A call skips a stage without a hook or an approval rule. The calls of a step run concurrently, unless the definition or
+the tool says that they run alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import Changes, Trigger
-from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, told_of_subagent
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
 from holdfast.core.agent.tools import ended_without_answer, missing_arguments
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
@@ -52,14 +52,16 @@ from holdfast.core.wire.execution_events import (
 def with_own_call_ids(transition: Transition, response: InferenceResponse) -> InferenceResponse:
     """Give every call an id that is unique in its step; providers leave them empty or repeat them.
 
-    Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
-    that ends late, must not be about another call.
+    Where one of them waits for a person, unique in the whole execution: a repeated decision, or a late expiry, must not
+    apply to another call.
     """
     if not response.tool_calls:
         return response
     step_number = transition.step.number
-    asks = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
-    before = transition.execution.step_executions if asks else ()  # as often as people are asked, not in every step
+    needs_approval = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
+    before = (
+        transition.execution.step_executions if needs_approval else ()
+    )  # as often as people are asked, not in every step
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
@@ -73,7 +75,7 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
 
 
 def begin_calls(transition: Transition) -> None:
-    """Begin the calls that the model asked for; those that cannot run get their answer at once."""
+    """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
     for index, call in enumerate(transition.step.requested_tool_calls):
         problem = _problem_with(transition, call, index, opened)
@@ -86,7 +88,7 @@ def begin_calls(transition: Transition) -> None:
 
 
 def _start_waiting(transition: Transition) -> None:
-    """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
+    """Start every waiting call that may start; one that runs alone starts when all before it have ended."""
     while (startable := _first_startable(transition)) is not None:  # each start can end calls, or start others
         _before_tool(transition, startable)
 
@@ -104,7 +106,7 @@ def _first_startable(transition: Transition) -> OpenCall | None:
 
 
 def _problem_with(transition: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
-    """Return why `call` must not run beside those `before` it, if so; its tool checks its arguments itself."""
+    """Return why `call` must not run after those `before` it, if so; its tool checks its arguments itself."""
     rules = transition.rules
     if call.malformed is not None:
         return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
@@ -115,8 +117,8 @@ def _problem_with(transition: Transition, call: ToolCall, index: int, before: Se
         if problem is not None:
             return problem
     elif call.name not in rules.tools:
-        known = (*rules.tools, SPAWN_TOOL) if rules.subagents else tuple(rules.tools)
-        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, known)}"
+        names = (*rules.tools, SPAWN_TOOL) if rules.subagents else tuple(rules.tools)
+        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, names)}"
         return ErrorRecord(type="UnknownTool", message=text, source=call.name)
     if index >= CALLS_PER_STEP_MAX:
         text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
@@ -133,7 +135,7 @@ def _before_tool(transition: Transition, each: OpenCall) -> None:
 
 
 def _run_call_hooks(transition: Transition, each: OpenCall, trigger: Trigger) -> None:
-    """Ask for the hooks at `trigger` around this call."""
+    """Issue the hooks at `trigger` around this call."""
     hooks = transition.rules.hooks_for(trigger, each.call.name)
     name = f"{call_name(transition.step.number, each.index)}-{trigger}"
     context = transition.context_for(trigger, each.call, each.ended)
@@ -142,7 +144,7 @@ def _run_call_hooks(transition: Transition, each: OpenCall, trigger: Trigger) ->
 
 
 def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
-    """Return the call as a before_tool hook changed it; none when it blocked the call, which has its answer then."""
+    """Return the call as a before_tool hook changed it; none when the hook blocked it, which answers the call."""
     if changes.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=changes.arguments))
         _put(transition, each)
@@ -163,7 +165,7 @@ def after_hooks(transition: Transition, each: OpenCall) -> None:
 
 
 def _seek_approval(transition: Transition, each: OpenCall) -> None:
-    if _lacks_arguments(transition, each):  # nobody is to decide about what could not run
+    if _lacks_arguments(transition, each):  # no approval for a call that could not run
         return
     rule = approvals.rule_for(transition, each)
     if rule is None:
@@ -175,10 +177,10 @@ def _seek_approval(transition: Transition, each: OpenCall) -> None:
 
 
 def approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
-    """Act on a decision about a call that waits for one; about any other call it changes nothing."""
-    if each.stage is not CallStage.APPROVAL or (came_to := approvals.decided(transition, each, event)) is None:
+    """Apply a decision to a call that waits for one; for any other call it changes nothing."""
+    if each.stage is not CallStage.APPROVAL or (resolution := approvals.decided(transition, each, event)) is None:
         return
-    each, error = came_to
+    each, error = resolution
     if error is not None:
         _close(transition, each, _ended(transition, each, Outcome.DENIED, error=error))
     else:
@@ -186,7 +188,7 @@ def approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecide
 
 
 def _lacks_arguments(transition: Transition, each: OpenCall) -> bool:
-    """Return whether the call cannot run for want of arguments; it has its answer then, and costs no activity."""
+    """Return whether the call lacks arguments; if so it is answered here, without an activity."""
     traits = transition.rules.tools.get(each.call.name)
     problem = missing_arguments(traits, each.call.arguments) if traits is not None else None
     if problem is None:
@@ -201,14 +203,14 @@ def _run(transition: Transition, each: OpenCall) -> None:
         return
     running = replace(each, stage=CallStage.RUNNING, started_at=transition.at)
     _put(transition, running)
-    transition.tell(ToolCallStarted, call=each.call)
+    transition.emit(ToolCallStarted, call=each.call)
     if each.call.name == SPAWN_TOOL and transition.rules.subagents:
         transition.change(subagents_started=transition.execution.subagents_started + 1)
     _run_call(transition, running)
 
 
 def _run_call(transition: Transition, each: OpenCall) -> None:
-    """Ask for the tool or the subagent of this call."""
+    """Issue the command for this call's tool or subagent."""
     step, rules = transition.step.number, transition.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         transition.do(CallTool(step_number=step, index=each.index, call=each.call))
@@ -219,9 +221,9 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
         return
     agent, task = str(each.call.arguments["agent"]), str(each.call.arguments["task"])
     child = rules.subagents[agent]
-    # what is left is shared by the step's subagents before any of them begins: none can take another's part
-    asked = sum(call.name == SPAWN_TOOL for call in transition.step.requested_tool_calls)
-    beside = min(asked, SUBAGENTS_AT_ONCE_MAX)
+    # the step's subagents share the remainder before any of them begins: none can take another's part
+    spawn_count = sum(call.name == SPAWN_TOOL for call in transition.step.requested_tool_calls)
+    beside = min(spawn_count, SUBAGENTS_AT_ONCE_MAX)
     remainder = transition.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
     transition.do(
         SpawnSubagent(
@@ -234,11 +236,11 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
             depth_left=rules.depth - 1,
         )
     )
-    transition.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
+    transition.emit(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
-    """Take in the end of a call that runs; of any other it changes nothing."""
+    """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
     result, error = None, None
@@ -250,7 +252,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
             error = event.error
         case SubagentReturned():
             agent = str(each.call.arguments.get("agent"))
-            result, error = told_of_subagent(agent, event.status, event.answer, event.why)
+            result, error = subagent_outcome(agent, event.status, event.answer, event.why)
             _count_subagent(transition, each, event)
         case _:
             assert_never(event)
@@ -275,7 +277,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
 
 
 def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -> None:
-    """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end.
+    """Answer every open call as cancelled; one that has ended keeps its result.
 
     The calls at the places `but` stay open: their ends are still to come.
     """
@@ -300,12 +302,12 @@ def cancelled_subagent_ended(transition: Transition, each: OpenCall, event: Suba
 
 
 def _count_subagent(transition: Transition, each: OpenCall, event: SubagentReturned) -> None:
-    """Count what a subagent used, warn of what of it has no known price, and tell its end."""
+    """Count a subagent's usage, warn of its unpriced models, and emit SubagentCompleted."""
     used = event.used
     transition.execution = transition.execution.with_subagent(used)
     for model in used.unpriced:
         transition.warn_unpriced(model)
-    transition.tell(
+    transition.emit(
         SubagentCompleted,
         call_id=each.call.id,
         agent=str(each.call.arguments.get("agent")),
@@ -324,8 +326,8 @@ def _cancelled(transition: Transition, each: OpenCall) -> ToolExecution:
 
 
 def take_up(transition: Transition) -> None:
-    """Ask again for what the open calls wait for."""
-    tell_unknown_ends(transition)
+    """Issue again the commands that the open calls wait for."""
+    answer_unknown_ends(transition)
     _answer_unknown_tools(transition)
     for each in transition.execution.open_calls:
         match each.stage:
@@ -344,23 +346,23 @@ def take_up(transition: Transition) -> None:
     _start_waiting(transition)
 
 
-def tell_unknown_ends(transition: Transition) -> None:
-    """Answer the calls that ran and must not be repeated: how they ended, nobody knows any more."""
+def answer_unknown_ends(transition: Transition) -> None:
+    """Answer the calls that ran and must not be repeated: their outcome is unknown."""
     for each in transition.execution.open_calls:
         traits = transition.rules.tools.get(each.call.name)
         if each.stage is CallStage.RUNNING and traits is not None and traits.at_most_once:
-            unknown = ended_without_answer(traits, "the run was interrupted")
+            error = ended_without_answer(traits, "the run was interrupted")
             _remove(transition, each)
-            _record(transition, _ended(transition, each, Outcome.FAILED, error=unknown))
+            _record(transition, _ended(transition, each, Outcome.FAILED, error=error))
 
 
 def _answer_unknown_tools(transition: Transition) -> None:
-    """Answer the open calls of tools that are not there any more: a state can be taken up by another definition."""
+    """Answer the open calls of tools that no longer exist: another definition may resume a state."""
     for each in transition.execution.open_calls:
-        gone = each.call.name not in transition.rules.tools and not (
+        unknown = each.call.name not in transition.rules.tools and not (
             each.call.name == SPAWN_TOOL and transition.rules.subagents
         )
-        problem = _problem_with(transition, each.call, each.index, ()) if gone else None
+        problem = _problem_with(transition, each.call, each.index, ()) if unknown else None
         if problem is None or each.stage is CallStage.AFTER_TOOL:
             continue
         if each.stage is CallStage.RUNNING:
@@ -386,7 +388,7 @@ def _close(transition: Transition, each: OpenCall, execution: ToolExecution) -> 
 
 
 def _record(transition: Transition, execution: ToolExecution) -> None:
-    """Keep a call's end; executions stand in the order the model asked, whoever came first."""
+    """Store a call's outcome; executions are in the order of the model's request."""
     ended = transition.step.tool_executions
     if ended:
         order = {call.id: index for index, call in enumerate(transition.step.requested_tool_calls)}
@@ -394,7 +396,7 @@ def _record(transition: Transition, execution: ToolExecution) -> None:
     else:
         ended = (execution,)
     transition.change_step(tool_executions=ended)
-    transition.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
+    transition.emit(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
 
 
 def _ended(

@@ -1,7 +1,7 @@
-"""`Transition`: one transition under way, from an event to a new state and commands. It does not know the loop.
+"""`Transition`: the mutable work space of one `AgentLoop.step`, from an event to a new state and commands.
 
-The loop's functions change a transition instead of handing states on; it lives for one `AgentLoop.step` and is seen by
-nobody else, so the step stays a function of state and event.
+The loop's functions change a transition instead of passing states on; it lives for one `AgentLoop.step` and never
+escapes it, so the step stays a function of state and event.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from holdfast.core.wire.execution_events import Observed, StopSignalReceived
 
 HOOK_MESSAGES_MAX: Final = 10
 HOOK_STEPS_MAX: Final = 3
-"""How many of the latest messages, and completed steps, a hook is shown."""
+"""How many of the latest messages and completed steps a hook sees."""
 
 ERROR_FORBADE: Final = "ErrorForbade"
-"""The type of the error of a stop signal that says `error` by itself, such as a hook's."""
+"""The type of the error of a stop signal with the reason `error`, such as a hook's."""
 
 
 class Transition:
-    """The state as it becomes, at the moment `at`, and the commands that it brings so far."""
+    """The new state in the making, at the moment `at`, and the commands so far."""
 
     __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")
 
@@ -58,7 +58,7 @@ class Transition:
 
     @property
     def state(self) -> AgentState:
-        """The state as it stands now: the very one it was, when nothing has changed."""
+        """The state as it stands now: the original object when nothing has changed."""
         before = self._before
         context, changes = before.context, dict[str, Any]()
         if self.store is not context.store or self.metadata is not context.metadata:
@@ -89,23 +89,23 @@ class Transition:
         self.change(current_step=replace(self.step, **fields))
 
     def do(self, *commands: Command) -> None:
-        """Ask the shell for something."""
+        """Add commands for the driver."""
         self.commands.extend(commands)
 
-    def tell(self, kind: type[Observed], **facts: Any) -> None:  # noqa: ANN401  # the kind's own fields
-        """Tell listeners, where there are any."""
+    def emit(self, kind: type[Observed], **facts: Any) -> None:  # noqa: ANN401  # the kind's own fields
+        """Send listeners an event, if there are any."""
         if self.rules.observed:
             state, step = self._before, self.step_number
             execution_id = self.execution.execution_id
             self.do(Emit(kind(state.agent_id, execution_id, state.parent_agent_id, self.at, step, **facts)))
 
-    def say(self, messages: Iterable[Message], **tags: Any) -> None:  # noqa: ANN401  # JSON
-        """Add `messages` to the conversation, tagged with whose they are."""
+    def add_messages(self, messages: Iterable[Message], **tags: Any) -> None:  # noqa: ANN401  # JSON
+        """Add `messages` to the conversation, tagged with their execution and agent."""
         tags = {"execution_id": self.execution.execution_id, "agent_id": self._before.agent_id, **tags}
-        said = tuple(messages)
-        self.store = self.store.extended(*(message.tagged(**tags) for message in said))
+        added = tuple(messages)
+        self.store = self.store.extended(*(message.tagged(**tags) for message in added))
         if self.counting:
-            self.change(next_input_max=self.execution.next_input_max + self.tokens_of(said))
+            self.change(next_input_max=self.execution.next_input_max + self.tokens_of(added))
 
     @property
     def parent_agent_id(self) -> str | None:
@@ -114,7 +114,7 @@ class Transition:
 
     @property
     def counting(self) -> bool:
-        """Whether anything depends on how large the next model call's input can be."""
+        """Whether a limit depends on the size of the next model call's input."""
         return self.execution.budget.limits_tokens
 
     def tokens_of(self, messages: Iterable[Message]) -> int:
@@ -122,14 +122,14 @@ class Transition:
         return messages_tokens(messages, self.rules.definition.context.tool_output_chars_max)
 
     def signal(self, signal: StopSignal) -> None:
-        """Keep a stop signal; those from outside up to a limit, more of them would say nothing new."""
+        """Keep a stop signal; those from outside up to a bound, as more of them change nothing."""
         continuation = self.execution.continuation
         if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
             return
         if signal.reason is StopReason.ERROR and self.execution.error is None:
             self.change(error=ErrorRecord(type=ERROR_FORBADE, message=signal.message, source=signal.source))
         self.change(continuation=continuation.with_signal(signal))
-        self.tell(StopSignalReceived, signal=signal)
+        self.emit(StopSignalReceived, signal=signal)
 
     def signal_once(self, reason: StopReason, message: str, source: str, **context: JsonValue) -> None:
         """Keep a signal unless the execution has one for the same reason already."""
@@ -137,12 +137,12 @@ class Transition:
             self.signal_now(reason, message, source, context)
 
     def signal_now(self, reason: StopReason, message: str, source: str, context: Mapping[str, JsonValue]) -> None:
-        """Keep a signal given at this moment."""
+        """Keep a signal of this moment."""
         text, who = message[:REASON_CHARS_MAX], source[:SOURCE_CHARS_MAX]
         self.signal(StopSignal(reason=reason, message=text, source=who, at=self.at, context=dict(context)))
 
     def fail(self, error: ErrorRecord) -> None:
-        """Keep `error` as the one that prevents going on, and signal it."""
+        """Keep `error` as the reason for the failure, and signal it."""
         if self.execution.error is None:
             self.change(error=error)
         hooks = {each.name for each in self.rules.hooks}
@@ -157,13 +157,13 @@ class Transition:
             self.change(warnings=(*warnings, text))
 
     def warn_unpriced(self, model: str) -> None:
-        """Note that tokens of `model` have no known price, and warn of it once; the parent hears it by the result."""
+        """Note that tokens of `model` have no known price, and warn once; the parent learns it from the result."""
         if model not in self.execution.unpriced:
             self.warn(no_price(model))
         self.note_unpriced(model)
 
     def note_unpriced(self, model: str) -> None:
-        """Note that the cost of the execution, and of the step under way, is without some tokens of `model`."""
+        """Note that the costs of the execution and of the step under way leave out some tokens of `model`."""
         if model not in self.execution.unpriced:
             self.change(unpriced=joined_models(self.execution.unpriced, (model,)))
         step = self.execution.current_step
@@ -186,9 +186,9 @@ class Transition:
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
     ) -> HookContext:
-        """Return what a hook at `trigger` may know; `call` and `execution` are what it is about."""
+        """Return the context of a hook at `trigger`; `call` and `execution` are those that it runs around."""
         state, step = self.state, self.execution.current_step
-        said = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
+        messages = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
         steps = tuple(self.execution.step_executions[-HOOK_STEPS_MAX:])
         steps_and_current = (*(each.step for each in steps), *((step,) if step else ()))
         return trusted(
@@ -200,7 +200,7 @@ class Transition:
             step_number=self.step_number + (trigger is Trigger.BEFORE_STEP),
             at=self.at,
             metadata=self.metadata,
-            messages=said[-HOOK_MESSAGES_MAX:],
+            messages=messages[-HOOK_MESSAGES_MAX:],
             usage=self.execution.usage,
             cost=self.execution.cost,
             unpriced=self.execution.unpriced,

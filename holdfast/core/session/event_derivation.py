@@ -1,4 +1,4 @@
-"""The events of a session, derived from what it was before a transition and is after it. They decide nothing."""
+"""Derives the events of a session from its state before and after a transition. Decides nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from holdfast.core.wire.session_events import (
 
 
 def session_events(before: SessionState | None, after: SessionState, run_id: str) -> Iterator[AnySessionEvent]:
-    """Give what is to be told of one transition in the Temporal run `run_id`; a new session has no `before`."""
+    """Yield the events of one transition in the Temporal run `run_id`; a new session has no `before`."""
     facts = (after.agent_id, run_id, after.definition.name, after.settings.tenant, after.updated_at)
     if before is None:
         yield SessionCreated(*facts)
         if after.place is not None and after.place.agent_id != after.agent_id:
             yield SessionForked(*facts, origin=after.place)
         return
-    there = {each.message_id for each in _unkept(before)}
-    for message in _unkept(after):
-        if message.message_id not in there:
+    earlier_ids = {each.message_id for each in _unsaved(before)}
+    for message in _unsaved(after):
+        if message.message_id not in earlier_ids:
             yield _accepted(partial(MessageAccepted, *facts), message, after)
     if changed := tuple(_changed(before, after)):
         place = None if after.clearing else after.place
@@ -56,8 +56,8 @@ def _accepted(make: Callable[..., MessageAccepted], message: SessionMessage, sta
     )
 
 
-def _unkept(state: SessionState) -> Iterator[SessionMessage]:
-    """Give every message that no snapshot holds; a message comes in by being accepted, and in no other way."""
+def _unsaved(state: SessionState) -> Iterator[SessionMessage]:
+    """Yield every message that no snapshot holds; accepting a message is the only way in."""
     yield from state.queue
     yield from state.unanswered
     if state.turn is not None:
@@ -84,7 +84,7 @@ def _changed(before: SessionState, after: SessionState) -> Iterator[SessionPart]
 
 
 def _but_parts(definition: AgentDefinition) -> AgentDefinition:
-    """Return the definition without the parts that a change can name alone."""
+    """Return the definition without the parts that have changes of their own."""
     blank = AgentDefinition(name=definition.name)
     return replace(definition, system_prompt=blank.system_prompt, llm=blank.llm, budget=blank.budget)
 

@@ -1,8 +1,8 @@
 """A session as a value: an agent's messages, executions and settings (docs/spec.md, section 8). Runs nothing.
 
-Every function returns a new `SessionState`, and with it what is to be done (`SessionCommand`). Times and ids arrive as
-arguments. A message that was acknowledged is in the queue, in an execution, or in the conversation that a snapshot
-holds; it never leaves one of them but for the next (`ended`).
+Every function returns a new `SessionState`, some with commands (`SessionCommand`). Times and ids arrive as arguments.
+An acknowledged message is in the queue, in an execution, or in the conversation that a snapshot holds; it leaves one
+of them only for the next (`ended`).
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ from holdfast.core.wire.session_contracts import (
 )
 
 QUEUE_BYTES_MAX: Final = 1024 * 1024
-"""The most they take together, in bytes of JSON: a session that goes on in a new run hands them on."""
+"""The most that queued messages take together, in bytes of JSON: a session that continues as new carries them over."""
 
 MESSAGE_IDS_KEPT: Final = 1_000
-"""So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
+"""How many of the latest message ids a session remembers, to recognise a message that is sent again."""
 
 MESSAGE_ID: Final = "message_id"
-"""Under this name a message's metadata hold its id."""
+"""The key of a message's id in its metadata."""
 
 INTERRUPTED: Final = "a message took its place"
-"""Why an execution was stopped by a message that interrupts."""
+"""The stop reason of an execution that a message interrupts."""
 
 
 class Turn(Frozen):
-    """An execution under way: `said` are the messages it began with, `injected` those that were sent to it since."""
+    """An execution under way: `said` are the messages that it began with, `injected` those sent to it since."""
 
     execution_id: Id
     said: tuple[SessionMessage, ...]
     injected: tuple[SessionMessage, ...] = ()
     stop: StopMode | None = None
-    """How it was told to end, if it was: it is not told the same again."""
+    """The mode of the stop that it was sent, if any: the same stop is not sent twice."""
 
 
 class DeliveredMessage(Frozen):
-    """A message that was given to an execution."""
+    """A message that was delivered to an execution."""
 
     message_id: str
     execution_id: Id
 
 
 class SessionState(Frozen):
-    """All that a session knows. The conversation is not in it: `snapshot` names what holds it."""
+    """The whole state of a session but for the conversation, which the snapshot named `snapshot` holds."""
 
     agent_id: Id
     definition: AgentDefinition
@@ -80,24 +80,24 @@ class SessionState(Frozen):
     settings: SessionSettings = SessionSettings()
     suspended: bool = False
     closing: bool = False
-    """True from the moment on from which nothing is taken any more."""
+    """True once no messages or changes are accepted any more."""
     at_once: bool = False
-    """True when what waits then is kept, but does not get its turn."""
+    """True when waiting messages are kept then, but get no turn."""
     turn: Turn | None = None
     queue: tuple[SessionMessage, ...] = ()
     interrupting: int = Field(default=0, ge=0)
-    """How many at the front of the queue have interrupted what runs."""
+    """How many messages at the front of the queue are interrupting ones."""
     unanswered: tuple[SessionMessage, ...] = ()
-    """What was said to an execution that left no snapshot: it is said again before the next message."""
+    """The messages of an execution that left no snapshot: they are sent again before the next message."""
     known: tuple[DeliveredMessage, ...] = ()
-    """The latest messages that were given to executions."""
+    """The latest messages that were delivered to executions."""
     snapshot: Digest | None = None
     messages_before: int = Field(default=0, ge=0)
     clearing: bool = False
-    """True when the conversation is to be forgotten at the end of what runs."""
+    """True when the conversation is to be cleared at the end of the execution under way."""
     executions: int = Field(default=0, ge=0)
     place: Branch | None = None
-    """Where the conversation of `snapshot` stands."""
+    """The place of `snapshot` in the agent's history."""
     last_id: Id | None = None
     last_status: ExecutionStatus | None = None
     last_stop_reason: StopReason | None = None
@@ -106,7 +106,7 @@ class SessionState(Frozen):
     unpriced: tuple[str, ...] = ()
     """The models, of all executions, whose tokens have no known price; they are not in `cost`."""
     events_before: int = Field(default=0, ge=0)
-    """How many events the session had before its Temporal run; its latest are with the one `events_run_id`."""
+    """How many events the session had before this Temporal run; the run `events_run_id` has the latest of them."""
     events_run_id: str | None = None
     updated_at: AwareDatetime
 
@@ -121,11 +121,11 @@ class SessionState(Frozen):
 
     @property
     def is_over(self) -> bool:
-        """True when the session is closed and everything acknowledged has had its turn."""
+        """True when the session is closed and every acknowledged message has had its turn."""
         return self.closing and self.turn is None and (self.at_once or not self.queue)
 
     def view(self, *, whole: bool = False) -> SessionView:
-        """Return what others may see of it; `whole`: with the agents that it can reach, whose texts can be long."""
+        """Return the public view; `whole` adds the agents that the session can reach, whose texts can be long."""
         return SessionView(
             agent_id=self.agent_id,
             status=self.status,
@@ -148,9 +148,9 @@ class SessionState(Frozen):
 
 
 class SessionInput(Frozen):
-    """What starts an `AgentSession`. Without a definition the agent must be there already, or have been kept.
+    """The input of an `AgentSession`. Without a definition the agent must exist already, here or in the store.
 
-    `carried` is what the run before this one hands on.
+    `carried` is the state that the previous Temporal run carries over.
     """
 
     definition: AgentDefinition | None = None
@@ -161,7 +161,7 @@ class SessionInput(Frozen):
 
 
 class TurnEnd(Frozen):
-    """How an execution ended. Without a `snapshot` (it was terminated) nothing that was said in it is kept."""
+    """How an execution ended. Without a `snapshot` (it was terminated) nothing of its conversation is kept."""
 
     execution_id: Id
     status: ExecutionStatus
@@ -188,40 +188,40 @@ class StartExecution:
 
 @dataclass(frozen=True, slots=True)
 class NotifyExecution:
-    """Send the execution under way a message, a stop, or what the agent has become."""
+    """Send the execution under way a message, a stop, or a new definition."""
 
-    told: Message | StopRequest | DefinitionChange
+    payload: Message | StopRequest | DefinitionChange
 
 
 SessionCommand = StartExecution | NotifyExecution
 SessionTransition = tuple[SessionState, tuple[SessionCommand, ...]]
 
 
-def new_session(given: SessionInput, agent_id: str, at: datetime) -> SessionState:
-    """Return a session in which nothing has been said. Raises InvalidInput without a definition."""
-    if given.definition is None:
+def new_session(start: SessionInput, agent_id: str, at: datetime) -> SessionState:
+    """Return a session without messages. Raises InvalidInput without a definition."""
+    if start.definition is None:
         raise InvalidInput(
             f"there is no agent {agent_id}; give its definition (`--agent`), or begin one with `holdfast chat`"
         )
     return SessionState(
         agent_id=agent_id,
-        definition=given.definition,
-        subagents=given.subagents,
-        settings=given.settings,
+        definition=start.definition,
+        subagents=start.subagents,
+        settings=start.settings,
         updated_at=at,
     )
 
 
-def branched(state: SessionState, place: Branch, found: Branched, at: datetime) -> SessionState:
-    """Return the session as it goes on from another place of a conversation."""
-    return replace(state, snapshot=found.snapshot, messages_before=found.messages_before, place=place, updated_at=at)
+def branched(state: SessionState, place: Branch, origin: Branched, at: datetime) -> SessionState:
+    """Return the session continued from another place of a conversation."""
+    return replace(state, snapshot=origin.snapshot, messages_before=origin.messages_before, place=place, updated_at=at)
 
 
 def continued(state: SessionState, latest: ExecutionRecord, at: datetime) -> SessionState:
-    """Return a session that begins where one was terminated: with what the agent's latest record holds."""
-    found = Branched(snapshot=latest.snapshot)
+    """Return a session that replaces a terminated one: it starts from the agent's latest record."""
+    origin = Branched(snapshot=latest.snapshot)
     return replace(
-        branched(state, Branch(agent_id=state.agent_id, execution_id=latest.execution_id), found, at),
+        branched(state, Branch(agent_id=state.agent_id, execution_id=latest.execution_id), origin, at),
         executions=latest.number,
         last_id=latest.execution_id,
         last_status=latest.status,
@@ -230,7 +230,7 @@ def continued(state: SessionState, latest: ExecutionRecord, at: datetime) -> Ses
 
 
 def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[str, str] | None:
-    """Return why the message is not taken, if so: the refusal's type and what it tells."""
+    """Return why the message is refused, if so: the type of the refusal and its text."""
     if receipt(state, message.message_id) is not None:
         return None  # it has been taken already
     if state.closing:
@@ -247,29 +247,30 @@ def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[
             f"the message has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed; shorten it",
         )
     if state.turn is not None and _policy(state, message) == "reject":
-        text = f"execution {state.turn.execution_id} is under way and the policy is `reject`; send it later"
+        text = f"run {state.turn.execution_id} is under way and the policy is `reject`; send it later"
         return SESSION_REFUSED, text
     return _problem_with_room(state, message)
 
 
 def _problem_with_room(state: SessionState, message: SessionMessage) -> tuple[str, str] | None:
     turn = state.turn
-    # what an execution was told counts too: all of it comes back when that leaves nothing
-    kept = (*state.queue, *state.unanswered, *((*turn.said, *turn.injected) if turn else ()))
-    used = sum(len(canonical(each)) for each in (*kept, message))
-    if len(kept) < QUEUE_MAX and used <= QUEUE_BYTES_MAX:
+    # messages of the execution count too: all of them come back when it leaves no snapshot
+    queued = (*state.queue, *state.unanswered, *((*turn.said, *turn.injected) if turn else ()))
+    used = sum(len(canonical(each)) for each in (*queued, message))
+    if len(queued) < QUEUE_MAX and used <= QUEUE_BYTES_MAX:
         return None
-    text = f"{len(kept)} messages ({used:,} bytes with this one) wait, at most {QUEUE_MAX} and {QUEUE_BYTES_MAX:,} can"
+    count = len(queued)
+    text = f"{count} messages ({used:,} bytes with this one) wait, at most {QUEUE_MAX} and {QUEUE_BYTES_MAX:,} can"
     if turn is None and not state.queue:
         return SESSION_REFUSED, f"{text}; their executions left nothing: resume the session to repeat them, or clear it"
     return SESSION_REFUSED, f"{text}; send it later"
 
 
 def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionTransition:
-    """Take a message that `problem_with_message` has let pass; one that is known already changes nothing.
+    """Accept a message that `problem_with_message` has passed; a repeated one changes nothing.
 
-    What is to be injected waits as well where an earlier such message does, left over by an execution that ended: they
-    are said in the order they came in.
+    A message to inject waits behind an earlier such message that an ended execution left over: they are delivered in
+    the order in which they came.
     """
     if receipt(state, message.message_id) is not None:
         return state, ()
@@ -279,8 +280,9 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
     match _policy(state, message):
         case "inject" if not any(_policy(state, each) == "inject" for each in state.queue):
             turn = replace(turn, injected=(*turn.injected, message))
-            known = _known(state, (message,), turn.execution_id)
-            return replace(state, turn=turn, known=known, updated_at=at), (NotifyExecution(told=spoken(message)),)
+            delivered = _noted(state, (message,), turn.execution_id)
+            state = replace(state, turn=turn, known=delivered, updated_at=at)
+            return state, (NotifyExecution(payload=spoken(message)),)
         case "interrupt":
             front = (*state.queue[: state.interrupting], message, *state.queue[state.interrupting :])
             state = replace(state, queue=front, interrupting=state.interrupting + 1, updated_at=at)
@@ -290,19 +292,19 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
 
 
 def stopped(state: SessionState, stop: StopRequest, at: datetime) -> SessionTransition:
-    """End the execution under way; what waits goes on after it. Told once, and once more where `now` is sooner."""
+    """Stop the execution under way; waiting messages follow. Sent once, and again only to change the mode to `now`."""
     turn = state.turn
     if turn is None or turn.stop in ("now", stop.mode):
         return state, ()
-    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (NotifyExecution(told=stop),)
+    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (NotifyExecution(payload=stop),)
 
 
 def changed(state: SessionState, change: SessionChange, at: datetime) -> SessionTransition:
-    """Make the agent what is asked for; an execution under way is told."""
+    """Change the agent; an execution under way is notified."""
     definition = change.definition or state.definition
     parts = {"system_prompt": change.system_prompt, "llm": change.llm, "budget": change.budget}
-    given = {name: value for name, value in parts.items() if value is not None}
-    definition = replace(definition, **given) if given else definition
+    parts_set = {name: value for name, value in parts.items() if value is not None}
+    definition = replace(definition, **parts_set) if parts_set else definition
     subagents = state.subagents if change.subagents is None else change.subagents
     settings = state.settings
     if change.while_running is not None:
@@ -312,12 +314,12 @@ def changed(state: SessionState, change: SessionChange, at: datetime) -> Session
     if state.turn is None or (definition, subagents) == before:
         return state, ()
     budget = definition.budget if change.budget is not None or change.definition is not None else None
-    told = DefinitionChange(definition=definition, subagents=subagents, budget=budget)
-    return state, (NotifyExecution(told=told),)
+    definition_change = DefinitionChange(definition=definition, subagents=subagents, budget=budget)
+    return state, (NotifyExecution(payload=definition_change),)
 
 
 def cleared(state: SessionState, at: datetime) -> SessionState:
-    """Forget the conversation: now, or at the end of what runs. What waits stays, and so do records."""
+    """Clear the conversation: now, or at the end of the execution under way. Waiting messages and records stay."""
     if state.turn is not None:
         return replace(state, clearing=True, updated_at=at)
     return _forgotten(replace(state, updated_at=at))
@@ -328,28 +330,28 @@ def problem_with_rewinding(state: SessionState) -> tuple[str, str] | None:
     if state.closing:
         return SESSION_CLOSED, f"the session of agent {state.agent_id} is closed; fork it instead"
     if state.turn is not None:
-        return SESSION_REFUSED, f"execution {state.turn.execution_id} is under way; stop it first"
+        return SESSION_REFUSED, f"run {state.turn.execution_id} is under way; stop it first"
     return None
 
 
 def suspended(state: SessionState, at: datetime) -> SessionState:
-    """Begin nothing until `resumed`; what runs goes on to its end."""
+    """Begin nothing until `resumed`; an execution under way runs to its end."""
     return replace(state, suspended=True, updated_at=at)
 
 
 def resumed(state: SessionState, at: datetime) -> SessionState:
-    """Go on with what waits. What was said to executions that left nothing waits anew, each for a turn of its own."""
+    """Continue with waiting messages. Those of executions that left no snapshot wait again, each for its own turn."""
     return replace(_repeating(state), suspended=False, updated_at=at)
 
 
 def closed(state: SessionState, stop: StopRequest | None, at: datetime) -> SessionTransition:
-    """Take nothing any more. With a `stop` what runs ends now and what waits is kept; without, both get their turn."""
+    """Accept nothing more. With a `stop` the execution ends now and the queue is kept; else both are worked off."""
     state = replace(state, closing=True, at_once=state.at_once or stop is not None, suspended=False, updated_at=at)
     return stopped(state, stop, at) if stop is not None else (_repeating(state), ())
 
 
 def _repeating(state: SessionState) -> SessionState:
-    """Have what was said to executions that left nothing wait anew, each message for a turn of its own."""
+    """Queue the messages of executions that left no snapshot again, each for its own turn."""
     front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
     return replace(state, queue=(*front, *state.unanswered, *rest), unanswered=())
 
@@ -360,46 +362,46 @@ def may_begin(state: SessionState) -> bool:
 
 
 def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTransition:
-    """Begin an execution with the next message, if one waits and nothing speaks against it."""
+    """Begin an execution with the next message, if one waits and may begin."""
     if not may_begin(state):
         return state, ()
-    said = (*state.unanswered, state.queue[0])
+    messages = (*state.unanswered, state.queue[0])
     start = SessionStart(
         snapshot=state.snapshot,
         previous_id=state.place.execution_id if state.place else None,
         messages_before=state.messages_before,
         executions=state.executions,
-        messages=tuple(spoken(each) for each in said),
+        messages=tuple(spoken(each) for each in messages),
     )
     state = replace(
         state,
-        turn=Turn(execution_id=execution_id, said=said),
+        turn=Turn(execution_id=execution_id, said=messages),
         queue=state.queue[1:],
         interrupting=max(0, state.interrupting - 1),
         unanswered=(),
-        known=_known(state, said, execution_id),
+        known=_noted(state, messages, execution_id),
         executions=state.executions + 1,
         updated_at=at,
     )
-    metadata: Mapping[str, JsonValue] = {name: value for each in said for name, value in each.metadata.items()}
+    metadata: Mapping[str, JsonValue] = {name: value for each in messages for name, value in each.metadata.items()}
     return state, (StartExecution(execution_id, state.definition, state.subagents, start, metadata),)
 
 
 def ended(state: SessionState, end: TurnEnd) -> SessionState:
-    """Take in how the execution under way has ended.
+    """Apply the end of the execution under way.
 
-    Of what was injected, what it did not take waits again, before all but what interrupts. Where it left no snapshot,
-    all that was said in it is said again with the next message: it was acknowledged, and no conversation has it.
+    Injected messages that it did not take wait again, before all but interrupting ones. If it left no snapshot, all of
+    its messages are sent again with the next one: they were acknowledged, and no conversation has them.
     """
     turn = state.turn
     if turn is None or turn.execution_id != end.execution_id:
         return state
-    taken = set(end.taken)
-    left = tuple(each for each in turn.injected if each.message_id not in taken)
+    taken_ids = set(end.taken)
+    untaken = tuple(each for each in turn.injected if each.message_id not in taken_ids)
     state = replace(
         state,
         turn=None,
-        queue=(*state.queue[: state.interrupting], *left, *state.queue[state.interrupting :]),
+        queue=(*state.queue[: state.interrupting], *untaken, *state.queue[state.interrupting :]),
         last_id=end.execution_id,
         last_status=end.status,
         last_stop_reason=end.stop_reason,
@@ -409,8 +411,8 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
         updated_at=end.at,
     )
     if end.snapshot is None:
-        said = tuple(each for each in turn.injected if each.message_id in taken)
-        state = replace(state, unanswered=(*turn.said, *said))
+        taken_messages = tuple(each for each in turn.injected if each.message_id in taken_ids)
+        state = replace(state, unanswered=(*turn.said, *taken_messages))
     else:
         place = Branch(agent_id=state.agent_id, execution_id=end.execution_id)
         state = replace(state, snapshot=end.snapshot, messages_before=end.messages_before, place=place)
@@ -418,9 +420,9 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
 
 
 def end_as_recorded(turn: Turn, record: ExecutionRecord, at: datetime) -> TurnEnd:
-    """Return the end of an execution that was terminated after it had been kept.
+    """Return the end of an execution that was terminated after its record was written.
 
-    Of what was injected nobody knows whether it was said: it waits again.
+    Whether injected messages were delivered is unknown: they wait again.
     """
     return TurnEnd(
         execution_id=turn.execution_id,
@@ -436,25 +438,25 @@ def end_as_recorded(turn: Turn, record: ExecutionRecord, at: datetime) -> TurnEn
 
 
 def receipt(state: SessionState, message_id: str) -> Receipt | None:
-    """Return what is known of a message; none when it never came, or so long ago that it is forgotten."""
+    """Return the receipt of a message; none when it never came, or too long ago."""
     running_id = state.turn.execution_id if state.turn else None
     for ahead, each in enumerate(state.queue):
         if each.message_id == message_id:
             return Receipt(message_id=message_id, state="waiting", running_id=running_id, ahead=ahead)
-    for known in reversed(state.known):
-        if known.message_id == message_id:
-            under_way = known.execution_id == running_id
+    for delivery in reversed(state.known):
+        if delivery.message_id == message_id:
+            under_way = delivery.execution_id == running_id
             return Receipt(
                 message_id=message_id,
                 state="running" if under_way else "answered",
-                execution_id=known.execution_id,
+                execution_id=delivery.execution_id,
                 running_id=running_id,
             )
     return None
 
 
 def spoken(message: SessionMessage) -> Message:
-    """Return the message as it stands in the conversation, its metadata and its id among what the model never sees."""
+    """Return the conversation's form of a message, with its metadata and its id, which the model never sees."""
     return Message(role="user", content=message.text, metadata={**message.metadata, MESSAGE_ID: message.message_id})
 
 
@@ -466,8 +468,8 @@ def _forgotten(state: SessionState) -> SessionState:
     return replace(state, snapshot=None, place=None, messages_before=0, unanswered=(), clearing=False)
 
 
-def _known(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[DeliveredMessage, ...]:
+def _noted(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[DeliveredMessage, ...]:
     ids = {each.message_id for each in messages}
-    kept = tuple(each for each in state.known if each.message_id not in ids)
+    others = tuple(each for each in state.known if each.message_id not in ids)
     added = (DeliveredMessage(message_id=each.message_id, execution_id=execution_id) for each in messages)
-    return (*kept, *added)[-MESSAGE_IDS_KEPT:]
+    return (*others, *added)[-MESSAGE_IDS_KEPT:]

@@ -1,4 +1,4 @@
-"""What a workflow and its worker say to each other about a decision on a call. Behaviour lives elsewhere."""
+"""The input and result of the activity that checks edited arguments. Behaviour lives elsewhere."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CHECK_ARGUMENTS_ACTIVITY: Final = "check_arguments"
 
 
 class ArgumentsCheck(Frozen):
-    """What a person wants a call of `tool` to run with, for the worker to check against the tool's schema."""
+    """Edited arguments for a call of `tool`, for the worker to check against the tool's schema."""
 
     tool: str
     arguments: ShallowMap
 
 
 class ArgumentsChecked(Frozen):
-    """What is wrong with the arguments, naming them; none when they fit, or the worker does not have the tool."""
+    """The problem with the arguments, naming them; none when they fit, or when the worker lacks the tool."""
 
     problem: str | None

@@ -1,7 +1,7 @@
-"""Where an agent can go on from: the end of an execution, or the end of any of its steps. Reads and writes nothing.
+"""Branch points: an agent can continue from the end of an execution or of any of its steps. Reads and writes nothing.
 
-A branch shares all sealed parts with what it was cut from: it is a snapshot of its own only where it was cut, and then
-one without anything that stood there already. Side effects are not undone: what tools have done stays done.
+A branch shares all sealed parts with its origin; only a cut within an execution makes a snapshot of its own, which
+repeats no part. Side effects are not undone: what tools have done stays done.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from holdfast.core.wire.records import Part, Snapshot
 
 
 def messages_before(state: AgentState) -> int:
-    """Return how many messages the default section had before its last execution, as far as they still stand there."""
+    """Return how many messages from before the last execution the default section still has."""
     execution_id = state.running.execution_id
-    said = (at for at, each in enumerate(state.messages) if each.metadata.get("execution_id") == execution_id)
-    return next(said, len(state.messages))
+    places = (at for at, each in enumerate(state.messages) if each.metadata.get("execution_id") == execution_id)
+    return next(places, len(state.messages))
 
 
 def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
-    """Return the snapshot of `state` as it stood after so many steps of its execution; `snapshot` is that of `state`.
+    """Return the snapshot of `state` after so many steps of its execution; `snapshot` is that of `state`.
 
-    After none of them: with what was asked alone. Calls stay with their answers. Raises InvalidInput for a place that
-    there is not, or whose messages were summarised since.
+    After 0 steps it has the question alone. Calls stay with their answers. Raises InvalidInput for a place that does
+    not exist, or whose messages were summarised since.
     """
     total = state.step_count
     if not 0 <= steps <= total:
-        what = f"the execution {state.running.execution_id} has {total} steps"
-        raise InvalidInput(f"{what}, so none can go on after step {steps}; name 0 to {total}, or none for its end")
+        what = f"the execution {state.running.execution_id} has {total} steps, so it cannot be continued"
+        raise InvalidInput(f"{what} after step {steps}; give 0 to {total}, or no step for its end")
     if steps == total:
         return snapshot
-    kept = state.running.step_executions.before(steps)
+    steps_before = state.running.step_executions.before(steps)
     lengths = {STEPS: steps, DEFAULT_SECTION: _length_after(state, steps)}
-    usage, cost = sum((each.usage for each in kept), Usage()), sum(each.step.cost for each in kept)
-    unpriced = joined_models((), (model for each in kept for model in each.step.unpriced))
-    ended = kept[-1].completed_at if kept else state.running.started_at
+    usage, cost = sum((each.usage for each in steps_before), Usage()), sum(each.step.cost for each in steps_before)
+    unpriced = joined_models((), (model for each in steps_before for model in each.step.unpriced))
+    ended = steps_before[-1].completed_at if steps_before else state.running.started_at
     execution = replace(
         without_bulk(state).running,
         usage=usage,
@@ -73,7 +73,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
 def _length_after(state: AgentState, steps: int) -> int:
     """Return how many messages the default section had at the end of that step."""
     done = [each.step for each in state.running.step_executions]
-    spoke = [step for step in done[:steps] if step.output_messages]  # one whose model call failed says nothing
+    spoke = [step for step in done[:steps] if step.output_messages]  # a step whose model call failed has no messages
     if spoke:
         return _end_of(state.messages, spoke[-1])
     after = next((step for step in done if step.output_messages), None)
@@ -83,24 +83,24 @@ def _length_after(state: AgentState, steps: int) -> int:
 
 
 def _end_of(messages: AppendList[Message], step: AgentStep) -> int:
-    """Return the place behind the last message of a step."""
+    """Return the place after the last message of a step."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].metadata.get("step_id") == step.id:
             return at + 1
-    told = f"the messages of step {step.number} were summarised since, and cannot be gone on from"
-    raise InvalidInput(f"{told}; name a later step, or the execution's end")
+    text = f"the messages of step {step.number} were summarised since, so it cannot be continued from there"
+    raise InvalidInput(f"{text}; name a later step, or the execution's end")
 
 
 def _parts(parts: Sequence[Part], lengths: Mapping[str | None, int]) -> tuple[Part, ...]:
-    """Return the parts as far as they lie within the lengths of their series; the last one perhaps in part only."""
-    left, kept = dict(lengths), list[Part]()
+    """Return the parts within the lengths of their series; the last one may be cut."""
+    remaining, result = dict(lengths), list[Part]()
     for part in parts:
-        room = left.get(part.series, part.count)
+        room = remaining.get(part.series, part.count)
         if room > 0:
-            kept.append(replace(part, count=min(room, part.count)))
-        if part.series in left:
-            left[part.series] -= part.count
-    return tuple(kept)
+            result.append(replace(part, count=min(room, part.count)))
+        if part.series in remaining:
+            remaining[part.series] -= part.count
+    return tuple(result)
 
 
 def _tail(

@@ -1,12 +1,12 @@
-"""What one run of an execution hands on to the next: a head, a short tail, and the past in sealed segments.
+"""What one Temporal run of an execution carries over to the next: a head, a short tail, and sealed segments.
 
-Messages and steps are only ever added. Once enough of them have come together they are sealed into a segment, JSON that
-is never written again but for being joined with its neighbours, once: so many small ones make a large one. So what an
-execution hands on is the same bytes as before (a store that names objects by their content keeps them once), and all
-that is ever written of it grows linearly, however often it is handed on.
+Messages and steps are only ever added. Once there are enough, they are sealed into a segment: JSON that is written once
+more only when many small segments are joined into a large one. So an execution carries over the same bytes as before (a
+store that names objects by their content keeps them once), and the total written grows linearly, however often it
+continues as new.
 
-What an execution leaves when it has ended is the same thing, a snapshot (`holdfast.core.wire.records`): there sealed
-segments are called parts, and named by their digests.
+The snapshot of an ended execution has the same form (`holdfast.core.wire.records`): there sealed segments are called
+parts, and named by their digests.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from holdfast.core.wire.paging import with_bulk, without_bulk
 from holdfast.core.wire.records import Part, Snapshot
 
 SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The largest segment that others are joined into: one object of the store."""
+"""The largest segment made by joining others: one object of the store."""
 
 JOINED: Final = 32
 """How many segments of one size make one of the next, while that is not larger than SEGMENT_BYTES_MAX."""
 
 STEPS: Final = None
-"""The series of the steps; the others are called as the store's sections."""
+"""The series of the steps; the others have the names of the store's sections."""
 
 
 @dataclass(frozen=True)  # no slots: the digest is computed when it is first asked for
 class SealedSegment:
-    """A sealed segment with its bytes: a JSON list. `known` is their digest, where somebody has computed it before."""
+    """A sealed segment with its bytes: a JSON list. `known_digest` is their digest, if computed before."""
 
     segment: Segment
     data: bytes
-    known: str = ""
+    known_digest: str = ""
 
     @cached_property
     def part(self) -> Part:
-        """What a snapshot says of it."""
+        """The entry for it in a snapshot."""
         segment = self.segment
-        digest = self.known or sha256(self.data).hexdigest()
+        digest = self.known_digest or sha256(self.data).hexdigest()
         return Part(series=segment.series, count=segment.count, rank=segment.rank, digest=digest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A series as far as it is sealed: `log` has what `sealed` hold."""
+    """The sealed part of a series: `log` has the items that `sealed` hold."""
 
     log: AppendList[Any]
     sealed: tuple[SealedSegment, ...] = ()
 
 
 class SealedHistory:
-    """What of one execution is sealed. A run keeps one, and asks it what to hand on."""
+    """The sealed segments of one execution. Each Temporal run holds one and carries it over."""
 
     def __init__(self) -> None:
         self._series: dict[str | None, _Series] = {}
@@ -82,44 +82,44 @@ class SealedHistory:
         return sum(len(each.data) for each in self.sealed)
 
     def seal(self, state: AgentState) -> tuple[tuple[StepExecution, ...], tuple[tuple[Message, ...], ...]]:
-        """Seal what has come together since; return the tails that are not sealed yet: steps, and each section's."""
+        """Seal what was added since, if it is enough; return the unsealed tails: the steps', and each section's."""
         before, self._series = self._series, {}
         steps = self._seal(STEPS, AppendList() if state.execution is None else state.execution.step_executions, before)
         return steps, tuple(self._seal(each.name, each.messages, before) for each in state.store.sections)
 
     def snapshot(self, state: AgentState) -> Snapshot:
-        """Seal what has come together since, and return all of `state`, with digests in place of what is sealed."""
+        """Seal what was added since, and return all of `state`, with digests in place of sealed items."""
         steps, messages = self.seal(state)
         parts = tuple(each.part for each in self.sealed)
         return Snapshot(head=without_bulk(state), parts=parts, steps=steps, messages=messages)
 
     def carried(self, state: AgentState) -> CarriedState:
-        """Seal what has come together since, and return all of `state` but the sealed segments, which go beside it."""
+        """Seal what was added since, and return all of `state` but the sealed segments, which travel beside it."""
         steps, messages = self.seal(state)
         segments = tuple(each.segment for each in self.sealed)
         return CarriedState(head=without_bulk(state), segments=segments, steps=steps, messages=messages)
 
     def part(self, digest: str) -> bytes | None:
-        """Return the sealed part of that digest; none where there is none: the state was sealed otherwise since."""
+        """Return the sealed part of that digest; none when the segments were joined differently since."""
         return next((each.data for each in self.sealed if each.part.digest == digest), None)
 
     def _seal(self, series: str | None, log: AppendList[Any], before: dict[str | None, _Series]) -> tuple[Any, ...]:
-        known = before.get(series)
-        if known is None or not log.continues(known.log):  # nothing yet, or messages were moved away
-            known = _Series(log.before(0))
-        tail = tuple(log[len(known.log) :])
+        previous = before.get(series)
+        if previous is None or not log.continues(previous.log):  # nothing yet, or messages were moved away
+            previous = _Series(log.before(0))
+        tail = tuple(log[len(previous.log) :])
         data = _items(series).dump_json(list(tail)) if tail else b""
         if len(data) < SEGMENT_BYTES_MIN:
-            self._series[series] = known
+            self._series[series] = previous
             return tail
         added = SealedSegment(Segment(series=series, count=len(tail)), data)
-        self._series[series] = _Series(log, _joined((*known.sealed, added)))
+        self._series[series] = _Series(log, _joined((*previous.sealed, added)))
         return ()
 
     def opened(self, carried: CarriedState, segments: Sequence[bytes]) -> AgentState:
-        """Return the state that was handed on, and know its sealed segments from now on.
+        """Return the state that was carried over, and take over its sealed segments.
 
-        Raises StateInvalid when the segments are not those that `carried` speaks of.
+        Raises StateInvalid when the segments are not those that `carried` names.
         """
         if len(segments) != len(carried.segments):
             raise StateInvalid(f"{len(segments)} segments came with a run that needs {len(carried.segments)}")
@@ -128,14 +128,14 @@ class SealedHistory:
         return with_bulk(carried.head, self._sections(carried.head, sealed, carried.messages), steps)
 
     def restored(self, frames: bytes, *, agent_id: str) -> AgentState:
-        """Return the session that a snapshot holds, as the agent `agent_id`'s, and know its sealed parts from now on.
+        """Return the session that a snapshot holds, as the agent `agent_id`'s, and take over its sealed parts.
 
         `frames` are what arrives for a `SnapshotReference`: without the execution and its steps. Raises StateInvalid
         for anything else.
         """
         first, *rest = frames_of(frames) or (b"",)
         snapshot = snapshot_of(first)
-        parts = said_parts(snapshot)
+        parts = message_parts(snapshot)
         if len(rest) != len(parts):
             raise StateInvalid(f"{len(rest)} parts came with a snapshot that needs {len(parts)}; its store was changed")
         head = snapshot.head
@@ -158,7 +158,7 @@ class SealedHistory:
 
 
 def _joined(sealed: tuple[SealedSegment, ...]) -> tuple[SealedSegment, ...]:
-    """Return the segments of a series with those joined that have become many enough."""
+    """Return the segments of a series, joined where there are enough of one size."""
     while len(sealed) >= JOINED:
         last = sealed[-JOINED:]
         rank = last[0].segment.rank
@@ -177,19 +177,20 @@ def snapshot_of(data: bytes) -> Snapshot:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise StateInvalid(f"this is no snapshot of an agent: {place}: {first['msg']}; its store was changed") from None
+        text = f"this is not a snapshot of an agent: {place}: {first['msg']}; its store was changed"
+        raise StateInvalid(text) from None
     if len(snapshot.messages) != len(snapshot.head.store.sections):
-        raise StateInvalid("this is no snapshot of an agent: its sections have no tail each; its store was changed")
+        raise StateInvalid("this is not a snapshot of an agent: its sections have no tail each; its store was changed")
     return snapshot
 
 
-def said_parts(snapshot: Snapshot) -> tuple[Part, ...]:
-    """Return the parts of a snapshot that hold messages, in order: those an agent goes on with."""
+def message_parts(snapshot: Snapshot) -> tuple[Part, ...]:
+    """Return the parts of a snapshot that hold messages, in order: those that an agent continues with."""
     return tuple(part for part in snapshot.parts if part.series is not STEPS)
 
 
 def whole(snapshot: Snapshot, parts: Sequence[bytes]) -> AgentState:
-    """Return all that a snapshot holds, its execution's steps included, with the bytes of its parts in their order.
+    """Return the state of a snapshot, its execution's steps included, from the bytes of its parts in order.
 
     Raises StateInvalid when they are not its parts.
     """
@@ -200,18 +201,18 @@ def whole(snapshot: Snapshot, parts: Sequence[bytes]) -> AgentState:
 
 
 def latest(snapshot: Snapshot, parts: Mapping[str, bytes]) -> AgentState:
-    """Return what a snapshot holds, but of its execution the latest steps alone, and of messages its latest ones.
+    """Return the state of a snapshot with only its execution's latest steps and messages.
 
-    Those are the tails, and what `parts` has of the sealed parts, by their digests. Raises StateInvalid when they are
-    not its parts.
+    Those are the tails, and the sealed parts that `parts` has, by their digests. Raises StateInvalid when they are not
+    its parts.
     """
-    known = [_sealed(part, parts[part.digest]) for part in snapshot.parts if part.digest in parts]
-    steps: AppendList[StepExecution] = _all_of(STEPS, known, snapshot.steps)
+    sealed = [_sealed(part, parts[part.digest]) for part in snapshot.parts if part.digest in parts]
+    steps: AppendList[StepExecution] = _all_of(STEPS, sealed, snapshot.steps)
     execution_id = snapshot.head.running.execution_id
     tails = zip(snapshot.head.store.sections, snapshot.messages, strict=True)
     sections = [
         AppendList(
-            each for each in _all_of(section.name, known, tail) if each.metadata.get("execution_id") == execution_id
+            each for each in _all_of(section.name, sealed, tail) if each.metadata.get("execution_id") == execution_id
         )
         for section, tail in tails
     ]
@@ -230,14 +231,14 @@ def _sealed(part: Part, data: bytes) -> SealedSegment:
 
 
 def _read(sealed: SealedSegment) -> tuple[SealedSegment, list[Any]]:
-    """Return what a segment holds; a part that is meant up to its `count` alone is sealed anew as so much of it."""
+    """Return a segment's items; a part that is used up to its `count` alone is sealed again with those items."""
     segment, adapter = sealed.segment, _items(sealed.segment.series)
     try:
         items: list[Any] = adapter.validate_json(sealed.data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
         raise StateInvalid(f"a segment holds what is none of ours ({first}); its store was changed") from None
-    if len(items) > segment.count and sealed.known:
+    if len(items) > segment.count and sealed.known_digest:
         items = items[: segment.count]
         sealed = SealedSegment(segment, adapter.dump_json(items))
     if len(items) != segment.count:

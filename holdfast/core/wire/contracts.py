@@ -1,6 +1,6 @@
-"""The names and shapes that cross process borders: between client, workflow and activities. Behaviour lives elsewhere.
+"""The contracts between client, workflows and activities: names and payload types. Behaviour lives elsewhere.
 
-Whoever talks to a workflow or an activity does so by these names; nobody imports the other side's code.
+Callers of a workflow or an activity use these names; no side imports the other's code.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ STOP_SIGNAL: Final = "stop"
 MESSAGE_SIGNAL: Final = "message"
 APPROVAL_SIGNAL: Final = "approval"
 SPENT_SIGNAL: Final = "spent"
-"""A model call's activity tells by it what its failed attempts used, in case it is cancelled before the next one."""
+"""Sent by a model call's activity with the usage of failed attempts, in case it is cancelled before the next one."""
 
 MODEL_WAIT_SIGNAL: Final = "model_wait"
-"""A model call's activity reports by it that it waits for the endpoint, ever less often (`retry_deadline`)."""
+"""Sent by a model call's activity while it waits for the endpoint, ever less often (`retry_deadline`)."""
 
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"
@@ -73,23 +73,23 @@ WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The type of the failure of a call that was under way when its worker shut down."""
 
 REPLY_KIND: Final = "holdfast.reply"
-"""The `kind` of a tool's result that is more than a result: an object with `text` and `stop`."""
+"""The `kind` of a tool's result that can also ask to stop: an object with `text` and `stop`."""
 
 TOOLS_BUSY: Final = "ToolsBusy"
-"""The type of the failure of a tool call that found no slot; its detail is how many attempts it has taken itself."""
+"""The type of the failure of a tool call that found no slot; its detail is the number of attempts it used."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
 
 
 def waiting_queue(task_queue: str) -> str:
-    """Return where tool calls wait that find all slots taken: the same workers serve it, with slots for it alone."""
+    """Return the task queue of tool calls that found no slot: the same workers serve it, with slots of its own."""
     return f"{task_queue}-waiting-tools"
 
 
 class StopRequest(Frozen):
     """The input of an execution's `stop` signal and a session's `stop` update.
 
-    `source` says who asks, `context` what they add; both stand in the signal that comes of it.
+    `source` names the requester, `context` adds facts; both go into the stop signal.
     """
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
@@ -99,7 +99,7 @@ class StopRequest(Frozen):
 
 
 class ApprovalDecision(Frozen):
-    """The `approval` signal's input: what a person says of the call of that id that waits."""
+    """The `approval` signal's input: a person's verdict on the waiting call of that id."""
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
     verdict: Verdict
@@ -143,7 +143,7 @@ class RecordRequest(Frozen):
 
     agent: str
     task: str = Field(default="", max_length=TASK_CHARS_MAX)
-    """The beginning of what it was asked; empty where its run does not know (any more)."""
+    """The beginning of its question; empty where its run does not have it (any more)."""
 
 
 class PartRequest(Frozen):
@@ -159,11 +159,11 @@ class PartPage(Frozen):
 
 
 class SessionStart(SparseForm):
-    """What an execution that belongs to a session begins with, besides the snapshot that comes as a second argument.
+    """The start of a session's execution, besides the snapshot that comes as a second argument.
 
-    `messages` are what is said to it, the last of them the question; each has its `message_id` in its metadata.
-    `messages_before` is how long the default section was before the agent's last execution: what stands before that
-    looks to the model as it did then.
+    `messages` are its new messages, the last of them the question; each has its `message_id` in its metadata.
+    `messages_before` is how long the default section was before the agent's last execution: the model sees messages
+    before that as it did then.
     """
 
     snapshot: Digest | None = None
@@ -171,12 +171,12 @@ class SessionStart(SparseForm):
     """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
     executions: int = Field(default=0, ge=0)
-    """How many executions the agent has had, also where its conversation stands before some of them."""
+    """How many executions the agent has had, even if its conversation has gone back before some of them."""
     messages: tuple[Message, ...]
 
 
 class DefinitionChange(Frozen):
-    """The `change` signal's input: what the agent is from the next step on. `budget` none: that stays."""
+    """The `change` signal's input: the agent's definition from the next step on. `budget` none leaves the budget."""
 
     definition: AgentDefinition
     subagents: tuple[AgentDefinition, ...] = ()
@@ -184,7 +184,7 @@ class DefinitionChange(Frozen):
 
 
 class ToolsRequest(Frozen):
-    """Which tools and hooks an agent wants of its worker. `at` is when it asks, in workflow time."""
+    """The tools and hooks that an agent names, for its worker to resolve. `at` is the workflow time of the request."""
 
     agent: str
     tools: ToolChoice = ()
@@ -198,7 +198,7 @@ class ToolsRequest(Frozen):
 
     @classmethod
     def of(cls, definition: AgentDefinition, at: datetime) -> Self:
-        """Return what an agent of this definition asks for."""
+        """Return the request of an agent with this definition."""
         return cls(
             agent=definition.name,
             tools=definition.tools,
@@ -215,11 +215,11 @@ class ToolsRequest(Frozen):
 class ToolCatalog(Frozen):
     """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
 
-    `prompt` is what its capabilities add to its system prompt. `prices` is what the worker's price table says of its
-    model, none where the table does not know it.
+    `prompt` is what its capabilities add to its system prompt. `prices` are those of its model in the worker's price
+    table, none where the table does not list it.
 
-    The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
-    time again when it is replayed, and what it decides by the time must not change.
+    The result repeats `at` because the result is recorded: a replay of the run's first task does not see the same time
+    again, and decisions by the time must not change.
     """
 
     at: AwareDatetime
@@ -230,13 +230,13 @@ class ToolCatalog(Frozen):
 
 
 class PickupTime(Frozen):
-    """When a run was taken up by a worker, in workflow time; recorded, as a catalog's `at` is."""
+    """When a worker took the Temporal run up, in workflow time; recorded like a catalog's `at`."""
 
     at: AwareDatetime
 
 
 class Segment(SparseForm):
-    """What a sealed segment holds: `count` things of a series, the steps' or a section's.
+    """A sealed segment: `count` items of a series, the steps' or a section's.
 
     `rank` is how often it was joined with others.
     """
@@ -247,7 +247,7 @@ class Segment(SparseForm):
 
 
 class CarriedState(SparseForm):
-    """A state as the arguments of a workflow hold it; its sealed segments come beside it."""
+    """A state as a workflow argument; its sealed segments are further arguments."""
 
     head: AgentState
     segments: tuple[Segment, ...]
@@ -258,9 +258,9 @@ class CarriedState(SparseForm):
 
 
 class CarriedRun(CarriedState):
-    """What a run of an execution begins with when it goes on from another.
+    """The input of a Temporal run that continues an execution.
 
-    `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
+    `told` marks how much of the conversation the model has been sent, `events_total` counts the events so far.
     """
 
     opening: TranscriptPrefix
@@ -269,20 +269,20 @@ class CarriedRun(CarriedState):
     events_total: int
     previous_run_id: str
     taken: tuple[str, ...] = ()
-    """The ids of a session's messages that the execution has been told."""
+    """The ids of the session's messages that were delivered to the execution."""
     answered: tuple[str, ...] = ()
-    """The ids of the latest updates that were taken: one whose answer was lost may come again, in this run."""
+    """The ids of the latest updates: one whose reply was lost may come again, in this run."""
     messages_before: int = Field(default=0, ge=0)
     """How many messages the default section had when the execution began."""
 
 
 class ExecutionInput(SparseForm):
-    """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
+    """The input of an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
 
-    A run that goes on from another, or from a `state`, has the sealed segments as further arguments; the `question` of
-    the former is empty, that of the latter can be.
+    A Temporal run that continues another, or a `state`, has sealed segments as further arguments; the `question` of the
+    former is empty, that of the latter can be.
     `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
-    below this one. `metadata` are what the run is given about itself; its subagents get them, too.
+    below this one. `metadata` are the run's own; its subagents get them, too.
     """
 
     agent_id: Id
@@ -296,26 +296,26 @@ class ExecutionInput(SparseForm):
     searchable: bool = True
     """False where the server does not know our search attributes."""
     continue_events: int = Field(default=CONTINUE_EVENTS, ge=1, le=CONTINUE_EVENTS_MAX)
-    """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
+    """After how many history events the execution continues as new; 1: after every step."""
     session: SessionStart | None = None
-    """What a session has it begin with; none for an execution that stands alone."""
+    """The session's part of the input; none for an execution without a session."""
     carried: CarriedRun | None = None
-    """What the run before this one hands on; none for an execution's first run."""
+    """The state carried over from the previous Temporal run; none for the first."""
     state: CarriedState | None = None
-    """What an execution's first run goes on from: an agent, or an execution under way. None for a new agent."""
+    """The state that the first Temporal run continues: an agent, or an execution under way. None for a new agent."""
 
 
 class EventsRequest(Frozen):
-    """Which of an execution's observed events to read: from place `start` on, counted from its beginning."""
+    """Which execution events to read: from place `start` on, counted from the execution's beginning."""
 
     start: int = Field(default=0, ge=0)
 
 
 class EventsPage(Frozen):
-    """Observed events from place `start` on, as many as fit; `total` is how many there are so far.
+    """Execution events from place `start` on, as many as fit; `total` is how many there are so far.
 
-    A run that continues an earlier one keeps the events since then alone: `first` is the place of the first it has.
-    Those before are with the run `previous_run_id`.
+    A Temporal run has only the events since its start: `first` is the place of its first. The Temporal run
+    `previous_run_id` has those before.
     """
 
     first: int
@@ -344,7 +344,7 @@ class InferenceInput(SparseForm):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only. Numbers are those of `commands.CallModel` and the definition, `metadata` a compiler's agent's.
+    first call only. Numbers are those of `commands.CallModel` and the definition; `metadata` are for a compiler.
     """
 
     opening: TranscriptPrefix | None = None
@@ -358,14 +358,14 @@ class InferenceInput(SparseForm):
     input_max: int | None = None
     metadata: ShallowMap | None = None
     continues: Id | None = None
-    """Of a session's execution, on its first call: the one before, whose transcript this one's begins with."""
+    """The previous execution of the session, whose transcript this one begins with; on the first call only."""
 
 
 class InferenceAnswer(SparseForm):
-    """What a model call comes to: the answer, and what attempts that failed before it used.
+    """The result of a model call: the answer, and the usage of the failed attempts before it.
 
-    Not `complete`: the call was cancelled, and `response` is what had come of it, without tool calls.
-    `seconds` are those that its last attempt took, by the worker's clock.
+    When not `complete`, the call was cancelled, and `response` is the partial answer, without tool calls.
+    `seconds` is how long its last attempt took, by the worker's clock.
     """
 
     response: InferenceResponse
@@ -375,12 +375,12 @@ class InferenceAnswer(SparseForm):
 
 
 class CallProgress(Frozen):
-    """The heartbeat details of a model call: how far its answer has come. They are in no history.
+    """The heartbeat details of a model call: the progress of its answer. They are in no history.
 
     `chars` counts the characters of text so far, `tail` is the last of them, at most PROGRESS_CHARS_MAX. `usage` is the
-    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used. `attempt` counts from
-    1: until an attempt tells of itself, the server shows what the one before told. The first began at `begun_at` of the
-    server's clock; `failures` failed by themselves. `if_lost` is what this one counts if nothing more is heard of it.
+    endpoint's latest figure for this attempt, `failed_usage` the sum of earlier attempts. `attempt` counts from 1;
+    until it heartbeats, the server shows the details of the one before. The first began at `begun_at` by the server's
+    clock; `failures` failed by themselves. `if_lost` is what this one counts if its worker is lost.
     """
 
     attempt: int = Field(default=1, ge=0)
@@ -394,10 +394,10 @@ class CallProgress(Frozen):
 
 
 class ModelWait(Frozen):
-    """The `model_wait` signal's input: a model call, by its activity's id, whose endpoint is waited for.
+    """The `model_wait` signal's input: a model call, by its activity's id, that waits for its endpoint.
 
-    `attempt` is the latest that failed (from 1), `message` says why; the first began at `since`, the next one begins at
-    `next_at`, both by the server's clock.
+    `attempt` is the latest that failed (from 1), `message` its error; the first began at `since`, the next one begins
+    at `next_at`, both by the server's clock.
     """
 
     call: str
@@ -408,14 +408,14 @@ class ModelWait(Frozen):
 
 
 class FailedAttemptsUsage(Frozen):
-    """The `spent` signal's input: what all failed attempts of a model call, by its activity's id, have used so far."""
+    """The `spent` signal's input: the usage so far of all failed attempts of a model call, by its activity's id."""
 
     call: str
     usage: Usage
 
 
 class SummaryInput(SparseForm):
-    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's.
+    """The input of a summary call; the activity reads the buffer from the workflow. `llm` is the agent's.
 
     `patience_seconds` is the definition's; the other fields are those of `commands.SummariseBuffer`.
     """
@@ -429,7 +429,7 @@ class SummaryInput(SparseForm):
 
 
 class BufferPage(Frozen):
-    """What a model is asked in order to summarise the buffer."""
+    """The messages of the request for a summary of the buffer."""
 
     messages: tuple[Message, ...]
 
@@ -442,7 +442,7 @@ class SummaryText(Frozen):
 
 
 class HooksRequest(Frozen):
-    """The hooks of one place to be run, and what they may know. A local activity's input: it is in no history."""
+    """The hooks to run at one trigger, and their context. The input of a local activity: it is in no history."""
 
     hooks: tuple[HookTraits, ...]
     context: HookContext
@@ -450,6 +450,6 @@ class HooksRequest(Frozen):
 
 
 class HooksRan(Frozen):
-    """What came of them, in order."""
+    """The outcomes of the hooks, in order."""
 
     runs: tuple[HookRun, ...]

@@ -1,4 +1,4 @@
-"""What an endpoint's refusal means and how long it wants to be left alone: one table, for providers and fakes.
+"""Classifies an endpoint's refusals, and reads how long to wait before a retry: one table, for providers and fakes.
 
     status                                         kind                  asked again
     402; 400, 403, 429 about quota or billing      QuotaExceeded         no
@@ -8,10 +8,10 @@
     404                                            ModelNotFound         no
     any other                                      RequestRefused        no
 
-Most refusals are free: the endpoint has done no work. Not so those of WORKED_STATUS, and those whose words say that the
-prompt was read (docs/models.md, "What a call used").
+Most refusals are free: the endpoint has done no work. Exceptions are those of WORKED_STATUS, and those whose text says
+that the prompt was read (docs/models.md, "What a call used").
 
-Which words say what differs between servers: in the error's code, in its type, or in the message alone. An error
+Servers put the decisive words in different places: in the error's code, in its type, or in the message alone. An error
 object within an answer that began well is read by the same table: by the status it names, else by its words. The
 header x-should-retry overrules the last column.
 """
@@ -32,7 +32,7 @@ STATUS_MAX: Final = 599
 FINAL_KINDS: Final = {401: "NotAuthorised", 403: "NotAuthorised", 404: "ModelNotFound"}
 
 WORKED_STATUS: Final = frozenset({408, 499, 504, 524})
-"""A timeout, of the endpoint or of a gateway before it: the model has been at work, and its provider may bill that."""
+"""A timeout of the endpoint or of a gateway: the model has been working, and its provider may bill that."""
 
 FILTER_WORDS: Final = "content_filter"
 """In a refusal with 400: the prompt was read and judged, which Azure bills."""
@@ -41,7 +41,7 @@ RETRY_AFTER_MAX: Final = timedelta(minutes=5)
 """The longest wait an endpoint can ask for; a budget's time limit still cuts it short."""
 
 WORDS_CHARS_MAX: Final = 64 * 1024
-"""How much of what came with an error is looked at: far more than any error says."""
+"""How much of an error's text is searched: far more than any error has."""
 
 PAYMENT_REQUIRED: Final = 402
 QUOTA_STATUS: Final = frozenset({400, 403, 429})
@@ -65,12 +65,12 @@ INPUT_TOKENS: Final = ("badrequesterror", "input_tokens")
 """vLLM names nothing but the parameter; the two words together."""
 
 UNAVAILABLE: Final = "ProviderUnavailable"
-"""The one kind of these that is asked again."""
+"""The one kind of these that is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a refusal comes to: its kind, whether asking again can help, and the wait the endpoint asked for.
+    """A classified refusal: its kind, whether a retry can help, and the wait that the endpoint asked for.
 
     `free` is true when the endpoint has done no work that anybody bills.
     """
@@ -82,15 +82,15 @@ class Refusal:
 
 
 def refusal(status: int, words: str, headers: Mapping[str, str], at: datetime) -> Refusal:
-    """Return what an error status, come at `at`, means; `words` are all that came with it, header names lower-case."""
+    """Return the refusal for an error status received at `at`; `words` is its text, header names are lower-case."""
     kind = kind_of(status, words)
     again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower(), kind == UNAVAILABLE)
     worked = status in WORKED_STATUS or kind == "ContextTooLong" or FILTER_WORDS in words[:WORDS_CHARS_MAX].lower()
-    return Refusal(kind, again, wanted_wait(headers, at) if again else None, free=not worked)
+    return Refusal(kind, again, requested_wait(headers, at) if again else None, free=not worked)
 
 
 def refusal_within(error: object) -> Refusal:
-    """Return what an error object means that came inside an answer: with status 200, or in the middle of a stream."""
+    """Return the refusal for an error object inside an answer: with status 200, or in the middle of a stream."""
     words = json.dumps(error)[:WORDS_CHARS_MAX]
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
     named = (_status(fields.get(name)) for name in ("code", "status", "status_code"))
@@ -100,7 +100,7 @@ def refusal_within(error: object) -> Refusal:
 
 
 def kind_of(status: int, words: str) -> str:
-    """Return the kind of failure that an error status is, `words` being all that came with it."""
+    """Return the kind of failure for an error status with the text `words`."""
     words = words[:WORDS_CHARS_MAX].lower()
     if status == PAYMENT_REQUIRED or (status in QUOTA_STATUS and _about_quota(words)):
         return "QuotaExceeded"
@@ -111,14 +111,14 @@ def kind_of(status: int, words: str) -> str:
     return FINAL_KINDS.get(status, "RequestRefused")
 
 
-def wanted_wait(headers: Mapping[str, str], at: datetime) -> timedelta | None:
-    """Return the wait that the headers, come at `at`, ask for; milliseconds are more exact than seconds."""
+def requested_wait(headers: Mapping[str, str], at: datetime) -> timedelta | None:
+    """Return the wait that the headers, received at `at`, ask for; milliseconds are more exact than seconds."""
     exact = _seconds(headers.get("retry-after-ms", ""), 0.001)
     return retry_after(headers.get("retry-after"), at) if exact is None else _bounded(exact)
 
 
 def retry_after(value: str | None, at: datetime) -> timedelta | None:
-    """Read the header, come at `at`, in either form, seconds or a date; bounded, never negative."""
+    """Read the header, received at `at`, in either form, seconds or a date; bounded, never negative."""
     if not value:
         return None
     wait = _seconds(value, 1)

@@ -1,11 +1,11 @@
-"""An event as it is delivered: numbered within its execution or session, flat JSON, with an id to tell it by.
+"""The envelope of a delivered event: flat JSON with a sequence number and a unique id.
 
     {"id": "EXECUTION/7", "sequence": 7, "version": 1, "kind": "ToolCallStarted", "agent_id": …, "execution_id": …,
      "parent_agent_id": …, "at": …, "step_number": …, the kind's own fields …}
     {"id": "TEMPORAL_RUN/7", "sequence": 7, "version": 1, "kind": "MessageAccepted", "agent_id": …,
      "temporal_run_id": …, "agent": …, "tenant": …, "at": …, the kind's own fields …}
 
-The same event has the same id whoever delivers it and however often: a consumer that keeps ids takes each once.
+An event has the same id whoever delivers it and however often, so that consumers can drop duplicates.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ VERSION: Final = 1
 """The version of this form; it changes when a reader of an older one would misunderstand a newer one."""
 
 ENVELOPE: Final = ("id", "sequence", "version")
-"""What stands around the event itself."""
+"""The fields around the event itself."""
 
 
 AnyEvent = Annotated[AnyObserved | AnySessionEvent, Field(discriminator="kind")]
-"""Whatever is delivered: what happens in an execution, and what happens to a session."""
+"""Any delivered event: of an execution or of a session."""
 
 DELIVERED_KINDS: Final = MappingProxyType({**KINDS, **SESSION_KINDS})
 """Every kind of it by its name."""
@@ -47,7 +47,7 @@ class NumberedEvent:
 
     @property
     def id(self) -> str:
-        """What tells this event from every other one: `EXECUTION/SEQUENCE`, a session's `TEMPORAL_RUN/SEQUENCE`."""
+        """The unique id of the event: `EXECUTION/SEQUENCE`, a session's `TEMPORAL_RUN/SEQUENCE`."""
         event = self.event
         return f"{event.temporal_run_id if isinstance(event, SessionEvent) else event.execution_id}/{self.sequence}"
 

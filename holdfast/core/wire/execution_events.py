@@ -9,10 +9,10 @@
 
     at any time: StopSignalReceived  MessageInjected  HookExecuted
 
-An execution that is taken up again in the middle of a step tells AgentExecutionStarted (`resumed`) and goes on from
-there: that step's AgentStepStarted is not told again.
+An execution that resumes in the middle of a step emits AgentExecutionStarted (`resumed`) and goes on from there: that
+step's AgentStepStarted is not repeated.
 
-They tell; they decide nothing. What drives the loop is `events`.
+They inform and decide nothing. The events that drive the loop are in `core.loop.events`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ToolCallStarted(Observed):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallCompleted(Observed):
-    """A requested call has its answer: it succeeded, failed or was cancelled, also without having run."""
+    """A requested call has its answer: it succeeded, failed or was cancelled, even before it ran."""
 
     kind: Literal["ToolCallCompleted"] = field(default="ToolCallCompleted", kw_only=True)
     tool_execution: ToolExecution
@@ -140,7 +140,7 @@ class ContinuationEvaluated(Observed):
 
 @dataclass(frozen=True, slots=True)
 class StopSignalReceived(Observed):
-    """Something wants the execution to stop."""
+    """A stop signal arrived."""
 
     kind: Literal["StopSignalReceived"] = field(default="StopSignalReceived", kw_only=True)
     signal: StopSignal
@@ -206,7 +206,7 @@ class SubagentCompleted(Observed):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested(Observed):
-    """A call waits for a person; a decision can name its `digest`, and then counts for this very call alone."""
+    """A call waits for a person; a decision that names its `digest` counts for this call alone."""
 
     kind: Literal["ApprovalRequested"] = field(default="ApprovalRequested", kw_only=True)
     call: ToolCall
@@ -216,10 +216,10 @@ class ApprovalRequested(Observed):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResolved(Observed):
-    """Somebody decided about a call, or nobody did in time.
+    """A person decided about a call, or it expired.
 
-    `call` is the call as it was decided, `digest` its digest; where it was edited, `asked` are the arguments that the
-    person was asked about.
+    `call` is the call as decided, `digest` its digest; if it was edited, `asked` are the arguments that the person was
+    asked about.
     """
 
     kind: Literal["ApprovalResolved"] = field(default="ApprovalResolved", kw_only=True)
@@ -233,7 +233,7 @@ class ApprovalResolved(Observed):
 
     @property
     def approval(self) -> Approval:
-        """The decision as it is kept with the call."""
+        """The decision as it is stored with the call."""
         facts = {"by": self.by, "reason": self.reason, "digest": self.digest, "asked": self.asked}
         return trusted(Approval, decision=self.decision, at=self.at, **facts)
 
@@ -287,4 +287,4 @@ KINDS: Final[Mapping[str, type[Observed]]] = MappingProxyType(
 """Every kind of event by its name, in the order above."""
 
 Listener = Callable[[Observed], object]
-"""Called with each event; what it raises harms nobody, and what it returns is awaited where that can be."""
+"""Called with each event; its exceptions are caught, and an awaitable result is awaited."""

@@ -1,4 +1,4 @@
-"""The record of an execution that has ended, made of the snapshot that it left. Reads and writes nothing."""
+"""Builds the record of an ended execution from its snapshot. Reads and writes nothing."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
 
 
 def parts_needed(snapshot: Snapshot) -> tuple[Part, ...]:
-    """Return the parts that `record_of` looks into: the last of the steps, which has the answer."""
+    """Return the parts that `record_of` needs: the last one of the steps, which has the answer."""
     return tuple(part for part in snapshot.parts if part.series == STEPS)[-1:]
 
 
-def asked_of(state: AgentState) -> str:
-    """Return the beginning of what the execution was asked, as far as that still stands in the conversation.
+def question_of(state: AgentState) -> str:
+    """Return the beginning of the execution's question, if the conversation still has it.
 
-    An execution that was begun with a state, and no question, was asked the last thing that a person says there.
+    For an execution that began with a state and no question it is the last user message of that state.
     """
     place = messages_before(state)
     if place == len(state.messages):
         return ""
-    said = (state.messages[at].text for at in range(place, -1, -1) if state.messages[at].role == "user")
-    return clamped(next(said, ""), TASK_CHARS_MAX)
+    texts = (state.messages[at].text for at in range(place, -1, -1) if state.messages[at].role == "user")
+    return clamped(next(texts, ""), TASK_CHARS_MAX)
 
 
 def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Mapping[str, bytes]) -> ExecutionRecord:
-    """Return the record of the execution that `snapshot` (of that digest) is the end of.
+    """Return the record of the execution that ended with `snapshot` (of that digest).
 
     `parts` has the bytes of `parts_needed`, by their digests. Raises StateInvalid when they are not those, ValueError
     for an execution that has not ended.
@@ -41,7 +41,7 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
     if execution.completed_at is None:
         raise ValueError(f"the execution {execution.execution_id} has not ended yet; its record is written then")
     step_count = len(snapshot.steps) + sum(part.count for part in snapshot.parts if part.series is STEPS)
-    said = latest(snapshot, parts).current_response
+    answer = latest(snapshot, parts).current_response
     return ExecutionRecord(
         agent_id=head.agent_id,
         parent_agent_id=head.parent_agent_id,
@@ -49,7 +49,7 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
         execution_id=execution.execution_id,
         number=max(1, head.execution_count),
         task=request.task,
-        answer=clamped(said, RECORDED_TEXT_CHARS_MAX),
+        answer=clamped(answer, RECORDED_TEXT_CHARS_MAX),
         status=execution.status,
         stop_reason=head.stop_reason,
         why=head.stop_signal.message if head.stop_signal else "",
@@ -65,6 +65,6 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
 
 
 def without_record(state: AgentState, why: str) -> AgentState:
-    """Return the state of an execution that has ended, with a warning that there is no record of it."""
+    """Return the state of an ended execution, with a warning that it has no record."""
     text = clamped(f"no record was kept: {why}", WARNING_CHARS_MAX)
     return state.with_execution(state.updated_at, warnings=(*state.warnings, text)[-WARNINGS_MAX:])

@@ -1,6 +1,6 @@
-"""What a worker measures: names, meanings and buckets of its metrics, and how many labels it tells apart.
+"""The metrics of a worker: their names, descriptions, buckets and labels.
 
-Labels are names that definitions give (agents, models, tools) and words of ours; never an id, never anybody's text.
+Labels are names from definitions (agents, models, tools) and fixed words; never ids, never texts of users or models.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LABELS_MAX: Final = 200
-"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""
+"""The most names of agents, models or tools that label a worker's metrics; further ones count as `other`."""
 
 
 OTHER: Final = "other"
@@ -67,16 +67,16 @@ SDK_BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {
 
 
 class Labels:
-    """The names that this process tells apart, in the order they came."""
+    """The label values of this process, bounded in number."""
 
     def __init__(self, labels_max: int = LABELS_MAX) -> None:
-        self._known: set[str] = set()
+        self._names: set[str] = set()
         self._labels_max = labels_max
 
     def of(self, name: str) -> str:
         """Return `name`, or `other` where there are too many."""
-        if name not in self._known:
-            if len(self._known) >= self._labels_max:
+        if name not in self._names:
+            if len(self._names) >= self._labels_max:
                 return OTHER
-            self._known.add(name)
+            self._names.add(name)
         return name

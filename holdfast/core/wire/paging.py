@@ -1,8 +1,8 @@
-"""Reading a state of any size in bounded pieces: `page` cuts, `StateReader` puts together again.
+"""Paging of states: `page` cuts a state of any size into bounded pages, `StateReader` reassembles it.
 
-Messages, those of all sections one after another, and steps only ever grow at their end within a run, so what was read
-once stays true, and pages read at different moments fit together as long as all of them stop at the totals of the
-first. The one exception: when older messages are moved to be summarised, and when they have been, all is read again.
+Within a run, messages (of all sections, one after another) and steps only grow at their end. So pages read at different
+moments fit together as long as all of them stop at the totals of the first. The one exception: when older messages are
+moved to be summarised, and when they have been, everything is read again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tuple[ModelT, ...]:
-    """Return the longest run of `items` from the first on that takes at most `bytes_max`, or `at_least` so many."""
-    taken: list[ModelT] = []
+    """Return the first of `items` that take at most `bytes_max` together, but `at_least` so many."""
+    result: list[ModelT] = []
     used = 0
     for item in items:
         used += len(canonical(item))
-        if len(taken) >= at_least and used > bytes_max:
+        if len(result) >= at_least and used > bytes_max:
             break
-        taken.append(item)
-    return tuple(taken)
+        result.append(item)
+    return tuple(result)
 
 
 def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX) -> StatePage:
-    """Return the page of `state` that `request` asks for: its head, and half of what room is left of each kind."""
+    """Return the page of `state` that `request` asks for: its head; messages and steps share the rest of the room."""
     sections = tuple(len(section.messages) for section in state.store.sections)
     head = without_bulk(state)
     each_max = max(0, bytes_max - len(canonical(head))) // 2
@@ -45,7 +45,7 @@ def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MA
     steps_total = _total(request.steps_total, len(steps))
     return StatePage(
         head=head,
-        messages=fitting(_said(state, request.messages_from, messages_total), each_max, at_least=1),
+        messages=fitting(_messages_between(state, request.messages_from, messages_total), each_max, at_least=1),
         steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), each_max, at_least=1),
         sections=sections,
         messages_total=messages_total,
@@ -54,9 +54,9 @@ def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MA
 
 
 class StateReader:
-    """Collects pages into a state, and later only what has been added since.
+    """Collects pages into a state, and later only additions.
 
-    `refreshed()` gives the first request of a reading; `take` each page, and it answers with the next request or none.
+    `refreshed()` gives the first request of a reading; `take` adds a page and returns the next request, or none.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class StateReader:
         self._steps: AppendList[StepExecution] = AppendList()
         self._first: StatePage | None = None
         self._layout: tuple[int, ...] = ()
-        """What changes when messages get other places: how many each section but the last has, how often they moved."""
+        """Changes when messages move: the lengths of all sections but the last, and how often they moved."""
 
     @property
     def state(self) -> AgentState:
@@ -80,7 +80,7 @@ class StateReader:
         return PageRequest(messages_from=self._messages_read, steps_from=len(self._steps))
 
     def take(self, page: StatePage) -> PageRequest | None:
-        """Add a page; the first one of a reading says what the state is, the others only bring the rest of it."""
+        """Add a page; the first one of a reading fixes the state, the others only bring the rest of it."""
         moved = page.head.execution.compactions if page.head.execution else 0
         layout = (*page.sections[:-1], moved)
         if layout != self._layout:
@@ -107,7 +107,7 @@ class StateReader:
 
 
 def moved_on(before: AgentState | None, after: AgentState | None) -> bool:
-    """Return whether anything but the time has gone on between two readings of a run."""
+    """Return whether anything but the time differs between two readings of a run."""
     return before is None or after is None or before.at(after.updated_at) != after
 
 
@@ -127,8 +127,8 @@ def _continued(
     return tuple(filled)
 
 
-def _said(state: AgentState, start: int, stop: int) -> Iterator[Message]:
-    """Give the messages of all sections at places `start` up to, not including, `stop`."""
+def _messages_between(state: AgentState, start: int, stop: int) -> Iterator[Message]:
+    """Yield the messages of all sections at places `start` up to, not including, `stop`."""
     for section in state.store.sections:
         length = len(section.messages)
         for at in range(min(start, length), min(stop, length)):
@@ -136,12 +136,12 @@ def _said(state: AgentState, start: int, stop: int) -> Iterator[Message]:
         start, stop = max(0, start - length), max(0, stop - length)
 
 
-def _total(asked: int | None, there: int) -> int:
-    return there if asked is None else min(asked, there)
+def _total(requested: int | None, available: int) -> int:
+    return available if requested is None else min(requested, available)
 
 
 def without_bulk(state: AgentState) -> AgentState:
-    """Return the state without what grows: its messages and steps."""
+    """Return the state without its messages and steps."""
     return with_bulk(state, _nothing(state.store.sections), AppendList())
 
 

@@ -1,4 +1,4 @@
-"""`ExecutionStore`: where executions leave their records when they have ended, and where those are read."""
+"""`ExecutionStore`: the protocol of a store for the records of ended executions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from holdfast.core.wire.records import ExecutionRecord
 
 
 class ExecutionStore(Protocol):
-    """What a driver needs of a store of records; `holdfast.storage.records.Records` is one, in a folder or a bucket.
+    """A store of records, as a driver needs it; `holdfast.storage.records.Records` is one, in a folder or a bucket.
 
     Whatever a method raises besides what is named here counts as StorageFailed.
     """
 
     async def write_execution(self, state: AgentState, *, agent: str, task: str) -> ExecutionRecord:
-        """Keep the execution that `state` has come to the end of, and return its record.
+        """Store the ended execution of `state`, and return its record.
 
         Args:
             state: the agent at the end of the execution, steps and all.
             agent: the agent's name.
             task: what the execution was asked, at most TASK_CHARS_MAX.
 
-        The same execution can be written again, and takes the place of what was kept of it before.
+        The same execution can be written again; that replaces its earlier record.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""What is kept of an agent outside Temporal's history: snapshots of its state, and a record of each execution.
+"""Snapshots of an agent's state and the records of its executions, stored outside Temporal's history.
 
-A snapshot is written once and never changed. It is named by its digest, and what is long in it stands in sealed parts
-(`holdfast.core.wire.carry_over`), objects of their own that later snapshots share: all that a session ever writes grows
+A snapshot is written once and never changed. Its name is its digest. Long data are in sealed parts
+(`holdfast.core.wire.carry_over`), separate objects that later snapshots share: the total that a session writes grows
 linearly with its length, and a fork writes next to nothing.
 """
 
@@ -26,7 +26,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 class Part(Frozen):
     """A sealed part: `count` items of a series, the steps' (none) or a section's; `rank` is how often it was joined.
 
-    The object of that digest can hold more: a branch that was cut within it means its first `count` items alone.
+    The object of that digest can hold more: a branch that was cut within it uses only its first `count` items.
     """
 
     series: str | None
@@ -36,7 +36,7 @@ class Part(Frozen):
 
 
 class Snapshot(Frozen):
-    """An agent's state: a head without what grows, and that in sealed parts and tails behind them.
+    """An agent's state: a head without messages and steps, and those in sealed parts with tails after them.
 
     `messages` are the tails of the head's sections, in their order, and `steps` that of the execution's steps.
     """
@@ -49,10 +49,10 @@ class Snapshot(Frozen):
 
 
 class ExecutionRecord(Frozen):
-    """What is kept of one execution that has ended; `number` counts the agent's executions from 1.
+    """The record of one ended execution; `number` counts the agent's executions from 1.
 
-    `task` is what it was asked, cut to TASK_CHARS_MAX, and `answer` what it said last, cut to RECORDED_TEXT_CHARS_MAX;
-    everything stands in its snapshot. Times are the run's own, `cost` is in US dollars.
+    `task` is its question, cut to TASK_CHARS_MAX, and `answer` its last text, cut to RECORDED_TEXT_CHARS_MAX; the
+    snapshot has both whole. Times are the run's own, `cost` is in US dollars.
     """
 
     format: Literal[1] = 1
@@ -77,9 +77,9 @@ class ExecutionRecord(Frozen):
 
 
 class SnapshotReference(Frozen):
-    """Stands for what a snapshot holds. As an argument of a workflow only the digest is sent and kept in histories.
+    """A reference to a snapshot. As a workflow argument only the digest is sent and stored in histories.
 
-    What arrives are the frames (`holdfast.core.base.framing`) of the snapshot's JSON and of its parts, without those of
+    The worker receives frames (`holdfast.core.base.framing`): the snapshot's JSON and its parts, without those of
     steps.
     """
 

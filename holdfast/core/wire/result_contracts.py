@@ -1,4 +1,4 @@
-"""What an execution's workflow ends with: its result, or the details of its failure. Behaviour lives elsewhere."""
+"""The result of an execution's workflow, or the details of its failure. Behaviour lives elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.core.conversation.stop_reasons import StopReason
 
 
 class ExecutionResult(Frozen):
-    """What an execution's workflow returns, with what it used, its subagents included.
+    """The result of an execution's workflow; `used` includes its subagents.
 
-    `state` is whole when it is small and no session began the execution, or nothing else has it. Else it is what the
-    `snapshot` holds; while a worker is there, the `state` query gives it too, page by page.
+    `state` is set when it is small and either no session began the execution or no snapshot has it. Otherwise read the
+    `snapshot`; while a worker runs, the `state` query returns it too, page by page.
     """
 
     execution_id: Id
@@ -24,20 +24,20 @@ class ExecutionResult(Frozen):
     used: TreeUse
     final_response: str
     partial_response: str = ""
-    """What its model said last, where it ended without a final response."""
+    """The model's last text, where it ended without a final response."""
     why: str = ""
-    """What the deciding stop signal says."""
+    """The message of the deciding stop signal."""
     state: AgentState | None = None
     snapshot: Digest | None = None
-    """The digest of what was kept of it; none where nothing could be."""
+    """The digest of its snapshot; none if none could be stored."""
     taken: tuple[str, ...] = ()
-    """Of an execution of a session: the ids of the messages that stand in its conversation."""
+    """For a session's execution: the ids of the messages in its conversation."""
     messages_before: int = 0
     """How many messages the default section had when it began."""
 
 
 class ExecutionFailure(Frozen):
-    """The details of the failure that a `failed` execution ends with, and what it used until then.
+    """The failure details of a `failed` execution, with its usage.
 
     The last three fields are those of `ExecutionResult`.
     """

@@ -1,7 +1,7 @@
-"""What stands on a run or a session from its start on: summary, details, memo. They go through the codec, if one is on.
+"""The static metadata of a run or a session: summary, details, memo. They go through the codec, if one is on.
 
-The server hands the memo on when a run continues in a new one; the SDK gives it neither summary nor details then, so
-the current details of such a run name its agent as well.
+Continue-as-new keeps the memo but neither summary nor details (an SDK limit), so current details name the agent as
+well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DESCRIPTION_LINE_CHARS_MAX: Final = 120
 """The longest summary of a run or a session, in characters; SUMMARY_LINE_BYTES_MAX holds for it, too."""
 
 DESCRIPTION_QUESTION_CHARS_MAX: Final = 500
-"""How much of the question the static details of a run hold; the start's event, and a parent's, keep them."""
+"""How much of the question the static details of a run hold; its start event, and a parent's, store them."""
 
 AGENT: Final = "agent"
 VERSION: Final = "holdfast"
@@ -32,7 +32,7 @@ DEFINITION: Final = "definition"
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDescription:
-    """The summary is one line, the details Markdown."""
+    """The static metadata of a workflow: the summary is one line, the details are Markdown."""
 
     summary: str
     details: str
@@ -40,25 +40,25 @@ class WorkflowDescription:
 
 
 def of_run(definition: AgentDefinition, question: str, budget: ExecutionBudget, version: str) -> WorkflowDescription:
-    """Return the cover of a run that somebody has started."""
+    """Return the metadata of a run that a client starts."""
     line = summary_line(f"{definition.name}: {question}", DESCRIPTION_LINE_CHARS_MAX)
     return WorkflowDescription(line, _details(definition, question, budget), memo_of(definition, version))
 
 
 def of_subagent(definition: AgentDefinition, task: str, budget: ExecutionBudget, version: str) -> WorkflowDescription:
-    """Return the cover of a subagent's run."""
+    """Return the metadata of a subagent's run."""
     line = summary_line(f"{definition.name}: {task}", SUMMARY_LINE_CHARS_MAX)
     return WorkflowDescription(line, _details(definition, task, budget), memo_of(definition, version))
 
 
-def of_execution(definition: AgentDefinition, number: int, said: str, version: str) -> WorkflowDescription:
-    """Return the cover of a session's execution, the `number`th."""
-    line = summary_line(f"execution {number}: {said}", SUMMARY_LINE_CHARS_MAX)
-    return WorkflowDescription(line, _details(definition, said, definition.budget), memo_of(definition, version))
+def of_execution(definition: AgentDefinition, number: int, question: str, version: str) -> WorkflowDescription:
+    """Return the metadata of a session's execution, the `number`th."""
+    line = summary_line(f"execution {number}: {question}", SUMMARY_LINE_CHARS_MAX)
+    return WorkflowDescription(line, _details(definition, question, definition.budget), memo_of(definition, version))
 
 
 def of_session(definition: AgentDefinition | None, version: str) -> WorkflowDescription:
-    """Return the cover of a session; without a definition, of one that is expected to have been kept."""
+    """Return the metadata of a session; without a definition, of one that should be in the store."""
     if definition is None:
         return WorkflowDescription("session", "", {VERSION: version})
     memo = memo_of(definition, version)
@@ -66,12 +66,12 @@ def of_session(definition: AgentDefinition | None, version: str) -> WorkflowDesc
 
 
 def memo_of(definition: AgentDefinition, version: str) -> dict[str, str]:
-    """Return what the memo tells: of which agent, and by which code, the run was begun. Nothing that anybody said."""
+    """Return the memo: agent, version of Holdfast, digest of the definition. It holds no conversation text."""
     return {AGENT: definition.name, VERSION: version, DEFINITION: sha256(canonical(definition)).hexdigest()}
 
 
 def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
-    """Return the limits that there are, each with its name, in words."""
+    """Return the limits that are set, each with its name, formatted."""
     allowed = [(limit, amount) for limit in LIMITS if (amount := limit.of(budget)) is not None]
     limits = [
         ("time", duration(amount)) if limit is SECONDS else (limit.unit, in_full(amount)) for limit, amount in allowed
@@ -81,7 +81,7 @@ def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
     return limits
 
 
-def _details(definition: AgentDefinition, asked: str, budget: ExecutionBudget) -> str:
+def _details(definition: AgentDefinition, question: str, budget: ExecutionBudget) -> str:
     about = f"**{definition.name}**"
     if definition.description:
         about += f": {code(definition.description, DESCRIPTION_QUESTION_CHARS_MAX)}"
@@ -89,7 +89,7 @@ def _details(definition: AgentDefinition, asked: str, budget: ExecutionBudget) -
     parts = (
         about,
         f"Model: {code(definition.llm.model, WORD_CHARS_MAX)}" if definition.llm.model else "",
-        f"Asked:\n\n{block(asked, DESCRIPTION_QUESTION_CHARS_MAX)}" if asked.strip() else "",
+        f"Asked:\n\n{block(question, DESCRIPTION_QUESTION_CHARS_MAX)}" if question.strip() else "",
         table(("limit", ">"), limits) if limits else "No limits.",
     )
     return "\n\n".join(filter(None, parts))

@@ -1,6 +1,6 @@
-"""What runs and sessions can be listed by on the server: Temporal's search attributes, by name and type.
+"""The search attributes of runs and sessions, by name and type.
 
-They are plain text to the server, codec or not: names, numbers and states, nothing that anybody has said.
+The server stores them in plain text, codec or not: names, numbers and states, no conversation text.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ SEARCH_ATTRIBUTES: Final = {
     PARENT: "Keyword",
     WAITING: "Keyword",
 }
-"""What one can list and count by, with Temporal's type names."""
+"""All search attributes, with Temporal's type names."""
 
 FOR_APPROVAL: Final = "approval"
 """The value of WAITING while calls of a run wait for a person; it has none at any other time."""
 
 
 def begun(agent: str | None, *, parent: str = "", tenant: str = "", status: str = "") -> dict[str, str]:
-    """Return what a run, or a session with that `status`, is listed by from its beginning.
+    """Return the initial search attributes of a run, or of a session with that `status`.
 
     `parent` is the id of the run or session that began it.
     """
-    known = {
+    attributes = {
         AGENT: agent or "",
         STATUS: status or ExecutionStatus.IN_PROGRESS.value,
         PARENT: parent,
         TENANT: tenant,
     }
-    return {name: value for name, value in known.items() if value}
+    return {name: value for name, value in attributes.items() if value}

@@ -1,7 +1,7 @@
-"""The names and shapes that cross process borders around sessions: between client, workflows and activities.
+"""The contracts of sessions between client, workflows and activities: names and payload types.
 
-A session is the workflow `AgentSession`; its id is the agent's id. Updates only acknowledge: whoever waits for an
-answer asks for its receipt and follows the execution it names.
+A session is the workflow `AgentSession`; its id is the agent's id. Updates only acknowledge: to get an answer, query
+the receipt and follow the execution that it names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.records import ExecutionRecord
 
 SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
-"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
+"""The largest state that a session stores when it leaves the server: a queue of QUEUE_BYTES_MAX, definitions, ids."""
 
 AGENT_SESSION: Final = "AgentSession"
 OPEN_UPDATE: Final = "open"
@@ -47,16 +47,16 @@ KEEP_SESSION_ACTIVITY: Final = "keep_session"
 BRANCH_ACTIVITY: Final = "branch_conversation"
 
 SESSION_CLOSED: Final = "SessionClosed"
-"""The type of the refusal of an update to a session that takes nothing any more."""
+"""The type of the refusal of an update to a closed session."""
 
 SESSION_MISSING: Final = "SessionMissing"
-"""The type of the refusal of an agent that is not there, and that no definition was given for."""
+"""The type of the refusal of an agent that does not exist and has no definition in the request."""
 
 SESSION_REFUSED: Final = "SessionRefused"
-"""The type of any other refusal of an update: what was asked cannot be done now, and the text says why."""
+"""The type of any other refusal of an update: it cannot be done now, and the text says why."""
 
 WhileRunning = Literal["queue", "inject", "interrupt", "reject"]
-"""What becomes of a message that arrives while an execution runs.
+"""What happens with a message that arrives while an execution runs.
 
 `queue`: an execution of its own, after those before it. `inject`: the model sees it with its next call. `interrupt`:
 the execution is stopped, and one begins with the message. `reject`: it is refused.
@@ -67,7 +67,7 @@ SessionStatus = Literal["idle", "running", "suspended", "closed"]
 
 
 class Branch(Frozen):
-    """Where a session is to go on from: the end of an execution of the agent `agent_id`, or after `steps` of it."""
+    """A place to continue from: the end of an execution of the agent `agent_id`, or after `steps` of it."""
 
     agent_id: Id
     execution_id: Id
@@ -96,20 +96,20 @@ class SessionSettings(Frozen):
 
 
 class SessionMessage(Frozen):
-    """The `send` update's input: what somebody says. The same `message_id` twice is one message.
+    """The `send` update's input: a message. The same `message_id` twice is one message.
 
-    `while_running` takes the place of the session's own policy for this message.
+    `while_running` overrides the session's own policy for this message.
     """
 
     message_id: str = Field(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)
     text: str
     while_running: WhileRunning | None = None
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
-    """What the execution that begins with it is given about itself, as `ExecutionInput.metadata`."""
+    """The metadata of the execution that begins with it, as `ExecutionInput.metadata`."""
 
 
 class Receipt(Frozen):
-    """What is known of a message: `waiting` for its turn, `running` in an execution, or `answered` when that has ended.
+    """The state of a message: `waiting` for its turn, `running` in an execution, or `answered` when that has ended.
 
     `execution_id` is the execution that it belongs to, none while it waits; for one that was injected it can change.
     `running_id` is the execution that is under way now, which a waiting message waits for.
@@ -126,7 +126,7 @@ class Receipt(Frozen):
 class SessionChange(Frozen):
     """The `change` update's input; what is none stays. It takes effect at the next step of what runs.
 
-    `definition` replaces all of the agent's, `subagents` those it can reach; then the other three replace a part of it.
+    `definition` replaces the agent's, `subagents` those it can reach; the other three then replace parts of it.
     """
 
     definition: AgentDefinition | None = None
@@ -138,7 +138,7 @@ class SessionChange(Frozen):
 
 
 class SessionView(Frozen):
-    """What one sees of a session: the `session` query's answer. `cost` is in US dollars, `usage` of all executions."""
+    """The public view of a session: the `session` query's answer. `cost` is in US dollars, for all executions."""
 
     agent_id: Id
     status: SessionStatus
@@ -152,9 +152,9 @@ class SessionView(Frozen):
     waiting: tuple[str, ...] = ()
     """The ids of the messages that wait for a turn, in order."""
     place: Branch | None = None
-    """Where the conversation stands: at the end of an execution, or within one after going back."""
+    """The place of the conversation: the end of an execution, or within one after a rewind."""
     subagents: tuple[AgentDefinition, ...] = ()
-    """The agents that it can reach; told by the query alone."""
+    """The agents that it can reach; only in the query's answer."""
     snapshot: Digest | None = None
     usage: Usage = Usage()
     cost: float = 0.0
@@ -164,15 +164,15 @@ class SessionView(Frozen):
 
 
 class FindSession(Frozen):
-    """What a session that begins asks for: what is kept of its agent."""
+    """A new session's request for the stored state of its agent."""
 
     agent_id: Id
 
 
 class FoundSession(Frozen):
-    """What is kept of an agent: its session's state as JSON, when that has left the server.
+    """The stored state of an agent: its session as JSON, if that has left the server.
 
-    `latest` is its latest record, where that is newer than what is kept: its session was terminated then.
+    `latest` is its latest record, where that is newer: then the session was terminated.
     """
 
     kept: str | None = Field(default=None, max_length=SESSION_CHARS_MAX)
@@ -180,9 +180,9 @@ class FoundSession(Frozen):
 
 
 class SaveSession(Frozen):
-    """What is to be kept of an agent whose session leaves the server: its state as JSON, with its `updated_at`.
+    """The state of a session that leaves the server, as JSON, with its `updated_at`.
 
-    An older one never takes the place of a newer one.
+    An older one never replaces a newer one.
     """
 
     agent_id: Id
@@ -190,7 +190,7 @@ class SaveSession(Frozen):
 
 
 class BranchRequest(Frozen):
-    """What a session goes on from, for an agent that may be another one."""
+    """A request for the place that a session continues from; its agent may be another one."""
 
     branch: Branch
     agent_id: Id

@@ -1,8 +1,8 @@
-"""What listeners are told of a session: seven kinds of events, each made of what the session was and has become.
+"""Session events: seven kinds, each derived from the session before and after a transition.
 
     SessionCreated  (SessionForked)  MessageAccepted  SessionChanged  SessionSuspended  SessionResumed  SessionClosed
 
-They tell; they decide nothing. What happens within the session's executions are events of those (`execution_events`).
+They inform and decide nothing. The session's executions have events of their own (`execution_events`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from holdfast.core.base.frozen import Frozen
 from holdfast.core.wire.session_contracts import Branch, WhileRunning
 
 SESSION_EVENTS_MAX: Final = 2_500
-"""The most events that one Temporal run of a session holds, the latest. It has fewer, as the server takes 2,000 updates
-in it; what it would hold no more is counted, and whoever reads is told."""
+"""The most events that one Temporal run of a session holds, the latest. It has fewer in practice, as the server takes
+2,000 updates in it; dropped events are counted, and readers see the count."""
 
 SessionPart = Literal["definition", "system_prompt", "llm", "budget", "subagents", "while_running", "conversation"]
-"""What of a session can change: parts of the agent, its other settings as `definition`, or where it goes on from."""
+"""The parts of a session that can change; `definition` stands for all other fields of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """The envelope of every event: whose session, the agent's name as it is then, and on whose account it works.
+    """The envelope of every event: the session's agent, its name at that time, and the tenant.
 
     `temporal_run_id` is the Temporal run of the session's workflow in which it happened.
     """
@@ -42,14 +42,14 @@ class SessionEvent:
 
 @dataclass(frozen=True, slots=True)
 class SessionCreated(SessionEvent):
-    """An agent has a session now. A session that was idle and comes back is no new one."""
+    """An agent has a session now. A session that comes back from the store is not a new one."""
 
     kind: Literal["SessionCreated"] = field(default="SessionCreated", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionForked(SessionEvent):
-    """The session goes on from a place of another agent's conversation, the `origin`; it was created just before."""
+    """The session continues from a place of another agent's conversation, the `origin`; it was created just before."""
 
     kind: Literal["SessionForked"] = field(default="SessionForked", kw_only=True)
     origin: Branch
@@ -57,7 +57,7 @@ class SessionForked(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageAccepted(SessionEvent):
-    """A message was acknowledged: it has its turn, whatever dies. `chars` is its length, `excerpt` its beginning."""
+    """A message was acknowledged: it will get its turn. `chars` is its length, `excerpt` its beginning."""
 
     kind: Literal["MessageAccepted"] = field(default="MessageAccepted", kw_only=True)
     message_id: str
@@ -68,7 +68,7 @@ class MessageAccepted(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionChanged(SessionEvent):
-    """Some parts of the session are others now. `place` is where its conversation stands, none after a clear."""
+    """Some parts of the session changed. `place` is the place of its conversation, none after a clear."""
 
     kind: Literal["SessionChanged"] = field(default="SessionChanged", kw_only=True)
     changed: tuple[SessionPart, ...]
@@ -85,7 +85,7 @@ class SessionSuspended(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionResumed(SessionEvent):
-    """The suspension is undone: what waits has its turn."""
+    """The suspension has ended: waiting messages get their turns."""
 
     kind: Literal["SessionResumed"] = field(default="SessionResumed", kw_only=True)
     waiting: int
@@ -93,7 +93,7 @@ class SessionResumed(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionClosed(SessionEvent):
-    """Nothing is taken any more. So many messages wait; `at_once` says that they are kept and have no turn."""
+    """Nothing more is accepted. `waiting` counts the queue; with `at_once` it is kept without turns."""
 
     kind: Literal["SessionClosed"] = field(default="SessionClosed", kw_only=True)
     at_once: bool

@@ -1,4 +1,4 @@
-"""The names and shapes by which workers deliver events to sinks: the workflow that elects one of them, its activity."""
+"""The contracts of event delivery to sinks: the workflow that elects a worker, and its activity."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ EVENT_SINK: Final = "EventSink"
 DELIVER_ACTIVITY: Final = "deliver_events"
 
 HEARTBEAT_SECONDS: Final = 5.0
-"""After so long a silence of the worker that delivers, another one goes on."""
+"""How long the delivering worker may be silent before another one takes over."""
 
 TURN_SECONDS: Final = 24 * 3600.0
-"""How long one activity delivers; then the workflow goes on in a new run, so that its history stays as short."""
+"""How long one activity delivers; then the workflow continues as new, so that its history stays short."""
 
 
 class SinkStart(Frozen):
-    """What starts an `EventSink`: the sink's name, its consumer id, and whose executions it is told of."""
+    """The input of an `EventSink`: the sink's consumer id, and the task queue whose executions it follows."""
 
     consumer: str
     task_queue: str
@@ -31,8 +31,8 @@ class SinkStart(Frozen):
 def checked_consumer(name: str) -> str:
     """Return a sink's name if it can be one; InvalidInput otherwise."""
     if not re.fullmatch(f"[A-Za-z0-9_-]{{1,{SINK_NAME_CHARS_MAX}}}", name):
-        told = f"letters, digits, `_` and `-`, at most {SINK_NAME_CHARS_MAX}"
-        raise InvalidInput(f"{name[:80]!r} is no name for a sink; use {told}")
+        allowed = f"letters, digits, `_` and `-`, at most {SINK_NAME_CHARS_MAX}"
+        raise InvalidInput(f"{name[:80]!r} is not a valid name for a sink; use {allowed}")
     return name
 
 
@@ -42,5 +42,5 @@ def sink_id(start: SinkStart) -> str:
 
 
 def sink_queue(start: SinkStart) -> str:
-    """Return the task queue that those workers serve which have the sink."""
+    """Return the task queue served by the workers that have the sink."""
     return f"{start.task_queue}-sink-{start.consumer}"

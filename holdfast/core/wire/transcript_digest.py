@@ -1,6 +1,6 @@
-"""What the model has been told so far, named by length and digest, so that only what is new has to travel.
+"""Transcript marks: a transcript's length and digest, so that only new messages have to travel.
 
-A conversation is a hash chain: its root stands for the opening (definition and tools), each message moves it on.
+A transcript is a hash chain: its root is the digest of the opening (definition and tools), each message extends it.
 Two transcripts with equal marks are equal. Sending `{base, delta, target}` instead of every message keeps a run's
 history from growing with the square of its length (ARCHITECTURE.md).
 """
@@ -21,13 +21,13 @@ DIGEST_HEX: Final = 32
 
 
 class TranscriptPrefix(Frozen):
-    """What stands before the first message and never changes within a run."""
+    """The part before the first message; it never changes within a run."""
 
     definition: AgentDefinition
     tools: tuple[str, ...]
     """The names the model may call, in the order it is offered them."""
     spawn: ToolSchema | None = None
-    """The tool that calls subagents, where there are any: it is described by them, not by the worker."""
+    """The tool that starts subagents, if there are any: its schema follows from them, not from the worker."""
 
 
 class TranscriptMark(Frozen):
@@ -38,12 +38,12 @@ class TranscriptMark(Frozen):
 
 
 def root(opening: TranscriptPrefix) -> TranscriptMark:
-    """Return the mark of a conversation in which nothing has been said."""
+    """Return the mark of a transcript without messages."""
     return TranscriptMark(length=0, digest=sha256(canonical(opening)).hexdigest()[:DIGEST_HEX])
 
 
 def advanced(mark: TranscriptMark, messages: Iterable[Message]) -> TranscriptMark:
-    """Return the mark after `messages` (as the model sees them) were said at `mark`."""
+    """Return the mark after `messages` (as the model sees them) were added at `mark`."""
     length, digest = mark.length, mark.digest
     for message in messages:
         digest = sha256(digest.encode() + canonical(message)).hexdigest()[:DIGEST_HEX]

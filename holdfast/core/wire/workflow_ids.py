@@ -1,9 +1,9 @@
-"""The ids and types by which Temporal knows runs and sessions. The two id spaces never meet; a type names its agent.
+"""The workflow ids and types of runs and sessions. Their ids never overlap; the type names the agent.
 
-A run's workflow id is its execution's id, a UUID. A session's is its agent's id behind `session-`, which no UUID begins
-with. An id says nothing of the agent's name: a name can change, and whoever knows the UUID alone has to reach the same
-workflow, or one agent would have two sessions and one idempotency key two runs. So the name stands in the workflow's
-type, which identifies nothing: `AgentExecution:clerk`, `AgentSession:clerk`.
+A run's workflow id is its execution's id, a UUID. A session's is `session-` and its agent's id; no UUID begins so. The
+agent's name is not in the id: a name can change, and a client that knows the UUID alone must reach the same workflow,
+or one agent would have two sessions and one idempotency key two runs. So the name is in the workflow's type, which
+identifies nothing: `AgentExecution:clerk`, `AgentSession:clerk`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ WorkflowKind: TypeAlias = Literal["run", "session"]
 SESSION_PREFIX: Final = "session-"
 
 LAST: Final = "@last"
-"""Means the run, or the session, that was the last to begin. No agent has such a name, and no id begins so."""
+"""Stands for the latest run or session. No agent has such a name, and no id begins so."""
 
 TYPE_SEPARATOR: Final = ":"
-"""What no agent's name contains."""
+"""Separates the type from the agent's name, which never contains it."""
 
 KINDS: Final[dict[str, WorkflowKind]] = {AGENT_EXECUTION: "run", AGENT_SESSION: "session"}
 
@@ -32,7 +32,7 @@ def session_workflow_id(agent_id: str) -> str:
 
 
 def own_id(workflow_id: str) -> str:
-    """Return the id that stands in states and records: the execution's of a run, the agent's of a session."""
+    """Return the id used in states and records: a run's execution id, a session's agent id."""
     return workflow_id.removeprefix(SESSION_PREFIX)
 
 
@@ -52,7 +52,7 @@ def agent_in(workflow_type: str) -> str:
 
 
 def kind_of(workflow_type: str) -> WorkflowKind | None:
-    """Return what a workflow of this type is; none for one that is not ours."""
+    """Return the kind of a workflow of this type; none for one that is not ours."""
     return KINDS.get(base_type(workflow_type))
 
 

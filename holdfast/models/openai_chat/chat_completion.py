@@ -1,9 +1,9 @@
-"""Reading a chat completion: the endpoint's words into our terms. Nothing in it is taken on trust.
+"""Parses a chat completion into our terms. Nothing in it is trusted.
 
-A streamed answer is put together first (`chat_stream`); from there on both are read alike.
+`chat_stream` assembles a streamed answer first; then both are parsed alike.
 
 The openai client builds its types without validating them; servers that call themselves compatible send HTML, nulls,
-wrong types and no usage. What can be read is read leniently; what is no answer at all is UnusableAnswer.
+wrong types and no usage. Parsing is lenient where it can be; what is not an answer at all is UnusableAnswer.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPEN
 
 
 class UnusableAnswer(Exception):
-    """The endpoint said 200 and something that is not a chat completion."""
+    """The endpoint answered 200 with something that is not a chat completion."""
 
 
 class ErrorInAnswer(Exception):
-    """The endpoint said 200 and then that something failed; `error` is its own account of it, any JSON value."""
+    """The endpoint answered 200 with an error object; `error` is that object, any JSON value."""
 
     def __init__(self, error: object) -> None:
         super().__init__("the answer holds an error")
@@ -90,7 +90,7 @@ class _Call(BaseModel):
 
 def _first_calls(value: object) -> object:
     """Cut before validating: an answer of megabytes can hold hundreds of thousands of calls."""
-    # null and a missing list mean none; anything else is left for the validation to refuse
+    # null and a missing list mean none; validation refuses anything else
     return cast("list[object]", value)[:CALLS_KEPT_MAX] if isinstance(value, list) else value or []
 
 
@@ -128,14 +128,14 @@ class _Completion(BaseModel):
 
 
 def reported(usage: object) -> Usage | None:
-    """Return what an answer's `usage` says was used, none where it says nothing."""
+    """Return the usage that an answer's `usage` reports, none where it reports nothing."""
     if not isinstance(usage, dict):
         return None
     # zeros in both are a report; nulls in both are none, and an upper bound counts
-    told = _Usage.model_validate(usage)
-    if told.prompt_tokens is None and told.completion_tokens is None:
+    counts = _Usage.model_validate(usage)
+    if counts.prompt_tokens is None and counts.completion_tokens is None:
         return None
-    return Usage(input_tokens=told.prompt_tokens or 0, output_tokens=told.completion_tokens or 0)
+    return Usage(input_tokens=counts.prompt_tokens or 0, output_tokens=counts.completion_tokens or 0)
 
 
 def parsed(body: bytes) -> object:
@@ -168,42 +168,42 @@ def read_answer(
     A refusal is the answer's text; its finish reason is what the provider says.
     """
     try:
-        read = _Completion.model_validate(completion)
+        data = _Completion.model_validate(completion)
     except ValidationError:  # its text could quote the endpoint, and with it a key
         raise UnusableAnswer(NO_COMPLETION) from None
-    choice = read.choices[0]
-    said, usage = choice.message, read.usage
+    choice = data.choices[0]
+    message, usage = choice.message, data.usage
     # an answer with words that reports 0 tokens is counted by its bytes
-    silent = usage.completion_tokens == 0 and said == _Message()
-    received = 0 if usage.completion_tokens or silent else len(said.model_dump_json().encode())
+    silent = usage.completion_tokens == 0 and message == _Message()
+    received = 0 if usage.completion_tokens or silent else len(message.model_dump_json().encode())
     return InferenceResponse(
         # a refusal comes in place of content, as the answer that the user is to read
-        text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),
-        reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
-        tool_calls=_calls(said.tool_calls, cut=choice.finish_reason in CUT_OFF),
+        text=clamped_json(message.content + message.refusal, RESPONSE_BYTES_MAX),
+        reasoning=clamped_json(message.reasoning_content or message.reasoning, REASONING_BYTES_MAX),
+        tool_calls=_calls(message.tool_calls, cut=choice.finish_reason in CUT_OFF),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=answered_usage(usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max),
-        model=clamped(read.model, WORD_CHARS_MAX),
-        response_id=clamped(read.id, WORD_CHARS_MAX),
+        model=clamped(data.model, WORD_CHARS_MAX),
+        response_id=clamped(data.id, WORD_CHARS_MAX),
     )
 
 
-def _calls(asked: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
+def _calls(wire_calls: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
     """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable.
 
     `cut` is whether the answer was cut off, in the last of them.
     """
     calls: list[ToolCall] = []
     used = 0
-    for call in asked:
+    for call in wire_calls:
         used += len(call.function.arguments.encode())
         if used <= ARGUMENTS_BYTES_MAX:
             # cut by the output limit: the last call's arguments may be whole JSON and yet not all of it
-            last = cut and call is asked[-1]
+            last = cut and call is wire_calls[-1]
             calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments, cut=last))
         else:
             # every call must be answered, also one whose arguments are not kept
-            named = ToolCall.parse(call.id, call.function.name, "")
+            unread = ToolCall.parse(call.id, call.function.name, "")
             text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
-            calls.append(named.model_copy(update={"malformed": text}))
+            calls.append(unread.model_copy(update={"malformed": text}))
     return tuple(calls)

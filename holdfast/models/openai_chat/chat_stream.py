@@ -1,8 +1,8 @@
-"""An answer as it comes: server-sent events put together into one chat completion, which `chat_completion` reads.
+"""Assembles a streamed answer: server-sent events become one chat completion, which `chat_completion` parses.
 
-The form is that of the WHATWG's server-sent events with the leniency that servers in the wild need: any line end,
-comments, keep-alives, error objects on lines of their own, one plain JSON body instead of a stream. What it takes of
-memory is bounded by what the answer says, what it takes of time is linear in the bytes that come.
+It follows the WHATWG's server-sent events with the leniency that real servers need: any line end, comments,
+keep-alives, error objects on lines of their own, one plain JSON body instead of a stream. Memory is bounded by the
+answer's content, time is linear in the bytes received.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
 """The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
 
-Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
+Only its content is kept, at most ANSWER_BYTES_MAX.
 """
 
 PLAIN: Final = b"{[<"
-"""What begins with one of these is no stream of events but one JSON value, or a web page."""
+"""A body that begins with one of these is one JSON value or a web page, not a stream of events."""
 
 NOTHING: Final = b" \t\r\n\xef\xbb\xbf"
-"""What may come before an answer: empty lines that keep a connection alive, a byte order mark."""
+"""Bytes that may precede an answer: empty lines that keep a connection alive, a byte order mark."""
 
 DONE: Final = b"[DONE]"
 NOT_JSON: Final = "the answer's stream holds something that is not JSON"
@@ -48,7 +48,7 @@ NO_STREAM: Final = "the answer is neither a chat completion nor a stream of one;
 
 
 class AnswerCut(Exception):
-    """The stream ended, properly or not, before the endpoint said that the answer was complete."""
+    """The stream ended, properly or not, before the answer was complete."""
 
 
 class Lines:
@@ -60,7 +60,7 @@ class Lines:
 
     @property
     def tail(self) -> bytearray:
-        """The line that has not come to its end."""
+        """The unfinished line."""
         return self._tail
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -84,16 +84,16 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """Return the last line, which nothing ended, and the empty one that ends every event."""
+        """Return the last, unterminated line, and the empty one that ends every event."""
         # some servers close the connection without the empty line that ends the last event
         return [bytes(self._tail), b""]
 
 
 class StreamedAnswer:
-    """One answer: `feed` it what comes, `end` it, and read its `completion`.
+    """One answer: `feed` it the chunks that arrive; `end` returns the completion.
 
-    `usage` is the endpoint's latest word on all of the call, none until it said one. `complete` is true once it named
-    the reason it finished (or said [DONE]): what is missing then is at most the usage.
+    `usage` is the endpoint's latest figure for the whole call, none before the first. `complete` is true once the
+    finish reason (or [DONE]) has arrived: at most the usage is missing then.
     """
 
     def __init__(self, listener: AnswerListener | None = None, *, streamed: bool = True) -> None:
@@ -106,27 +106,27 @@ class StreamedAnswer:
         self._lines = Lines()
         self._event = ""
         self._data: list[bytes] = []
-        self._received = self._kept = self._choices = self._data_bytes = 0
+        self._received = self._content_chars = self._choices = self._data_bytes = 0
         self._texts = {name: StringIO() for name in ("content", "reasoning_content", "refusal")}
         self._calls = Calls()
         self._words = {"id": "", "model": "", "finish_reason": ""}
         self._usage: object = None
         self._fresh_text: list[str] = []
         self._fresh_reasoning: list[str] = []
-        self._told_call_bytes = self._taking = 0
+        self._reported_call_bytes = self._taking = 0
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes have come that nobody was told of: the beginning of an event, one that could not be read."""
+        """How many received bytes were not reported: of an unfinished event, or of one that could not be parsed."""
         return len(self._lines.tail) + self._data_bytes + self._taking
 
     @property
     def plain(self) -> bool:
-        """Whether it is one JSON value, not a stream; false while that is open."""
+        """Whether it is one JSON value and not a stream; false while unknown."""
         return self._streamed is False
 
     def feed(self, chunk: bytes) -> None:
-        """Take what came. Raises UnusableAnswer and ErrorInAnswer."""
+        """Add a chunk. Raises UnusableAnswer and ErrorInAnswer."""
         self._received += len(chunk)
         if self._streamed is None:
             # proxies keep a slow connection alive with blank lines before the answer
@@ -136,7 +136,7 @@ class StreamedAnswer:
             # asked to stream, some servers answer with one plain completion, and a wrong URL with a web page
             self._streamed = chunk[:1] not in PLAIN
             if not self._streamed and self._listener is not None:
-                # nothing of it is seen before its end: cut off, it counts all that it may have put out
+                # nothing of it is seen before its end: if cut off, it counts its whole output limit
                 self._listener(AnswerPart(unseen=True))
         if not self._streamed:
             self._plain += chunk
@@ -146,13 +146,13 @@ class StreamedAnswer:
         # an event of a few letters has hundreds of bytes around them, so a stream may be longer than its words
         if self._received > STREAM_BYTES_MAX:
             raise UnusableAnswer(f"the answer has more than {STREAM_BYTES_MAX:,} bytes")
-        # what came before a broken line counts and is told, so it is told in `finally`
-        said_before = self.usage
+        # data before a broken line count, so they are reported in `finally`
+        usage_before = self.usage
         try:
             for line in self._lines.feed(chunk):
                 self._take_line(line)
         finally:
-            self._tell(changed=self.usage is not said_before)
+            self._report(changed=self.usage is not usage_before)
 
     def end(self) -> object:
         """Return the completion, parsed but not checked.
@@ -165,7 +165,7 @@ class StreamedAnswer:
             with suppress(UnusableAnswer):  # cut within a line
                 for line in self._lines.end():
                     self._take_line(line)
-            self._tell()
+            self._report()
         # no finish reason: half a tool call would run with half its arguments
         if not self.complete:
             raise UnusableAnswer(NO_STREAM) if not self._choices else AnswerCut
@@ -244,8 +244,8 @@ class StreamedAnswer:
         choice = cast("dict[str, object]", first)
         self._choices += 1
         # a server that only pretends to stream puts the whole message where the difference belongs
-        said = choice.get("delta") or (choice.get("message") if self._choices == 1 else None)
-        self._take_delta(fields_of(said))
+        delta = choice.get("delta") or (choice.get("message") if self._choices == 1 else None)
+        self._take_delta(fields_of(delta))
         # null until the last chunk; nothing of the answer's text follows it
         if finish := word_of(choice.get("finish_reason")):
             self._words["finish_reason"] = finish
@@ -261,23 +261,23 @@ class StreamedAnswer:
             self._texts["reasoning_content"].write(reasoning)
             self._fresh_text.append(text + refusal)
             self._fresh_reasoning.append(reasoning)
-            self._kept += len(text) + len(refusal) + len(reasoning)
+            self._content_chars += len(text) + len(refusal) + len(reasoning)
         calls = delta.get("tool_calls")
         if calls:
             if not isinstance(calls, list):
                 raise UnusableAnswer(NO_COMPLETION)
             # a delta may hold pieces of several parallel calls
-            self._kept += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
-        if self._kept > ANSWER_BYTES_MAX:
+            self._content_chars += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
+        if self._content_chars > ANSWER_BYTES_MAX:
             raise UnusableAnswer(f"the answer says more than {ANSWER_BYTES_MAX:,} characters")
 
-    def _tell(self, *, changed: bool = False) -> None:
-        call_bytes = self._calls.bytes - self._told_call_bytes
+    def _report(self, *, changed: bool = False) -> None:
+        call_bytes = self._calls.bytes - self._reported_call_bytes
         if not self._fresh_text and not call_bytes and not changed:
             return
         # half a surrogate pair cannot be sent on; the joined answer has the whole character
         text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
-        self._fresh_text, self._fresh_reasoning, self._told_call_bytes = [], [], self._calls.bytes
+        self._fresh_text, self._fresh_reasoning, self._reported_call_bytes = [], [], self._calls.bytes
         if self._listener is not None:
             model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
             usage = self.usage if changed else None
@@ -285,7 +285,7 @@ class StreamedAnswer:
 
 
 def _text(value: object) -> str:
-    """Any text as it is, also half a character, whose other half comes in the next event; anything else as none."""
+    """A text as it is, even half a character, whose other half comes in the next event; anything else as none."""
     return value if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""An error status of the endpoint, read by a hook of the transport: the provider's client reads bodies of any size."""
+"""Reads error responses in a hook of the transport, bounded: the provider's client reads bodies of any size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final, Protocol, cast
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
-"""The largest body of an error that is read: some quote all of a request; told are 500 characters at most."""
+"""The largest error body that is read: some quote the whole request; an error shows 500 characters at most."""
 
 
 class Response(Protocol):
-    """What we need of the transport's response, whichever package it is from."""
+    """The part of the transport's response that we use, whichever package it is from."""
 
     @property
     def status_code(self) -> int:
@@ -20,7 +20,7 @@ class Response(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What came before the body."""
+        """The response headers."""
         ...
 
     @property
@@ -30,16 +30,16 @@ class Response(Protocol):
 
     @property
     def has_redirect_location(self) -> bool:
-        """Whether the client will ask elsewhere."""
+        """Whether the client will follow a redirect."""
         ...
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """Return the body as it comes."""
+        """Return the body as it arrives."""
         ...
 
 
 class ErrorStatus(Exception):
-    """The endpoint answered with a status that is no success; `words` are what it said, at most ERROR_BYTES_MAX."""
+    """The endpoint answered with an error status; `words` is the text of its body, at most ERROR_BYTES_MAX."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"the endpoint answered {status}")
@@ -50,7 +50,7 @@ class ErrorStatus(Exception):
 
 
 async def refuse_errors(response: Response) -> None:
-    """Raise ErrorStatus for an answer that is none; pass on successes, and redirects that can be followed."""
+    """Raise ErrorStatus for an error response; let successes pass, and redirects that can be followed."""
     # a redirect without a location would be returned as an answer otherwise
     if response.is_success or response.has_redirect_location:
         return
@@ -73,7 +73,7 @@ def _words(body: bytes) -> str:
 
 
 def words_of(error: object) -> str:
-    """Return the words and numbers of an endpoint's account of an error, without the JSON around them."""
+    """Return the texts and numbers of an endpoint's error object, without the JSON around them."""
     return ", ".join(_leaves(error))
 
 

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible endpoint as a `Model`: our terms in, the wire's terms out, and back. Retries nothing."""
+"""`OpenAIChat`: an OpenAI-compatible endpoint as a `Model`. Translates requests and answers; retries nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
-from holdfast.models.openai_chat.request_sent import telling_when_sent, trace_sending
+from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
 
 CONNECT_SECONDS: Final = 10.0
 """How long a connection, TLS included, may take."""
@@ -38,29 +38,29 @@ TRAILER_SECONDS: Final = 5.0
 """How long to wait for the usage once the answer is complete."""
 
 DRAIN_SECONDS: Final = 0.1
-"""How long to wait for the end of the body after the end of the answer: only then can the connection be used again."""
+"""How long to wait for the end of the body after the answer: only then can the connection be reused."""
 
 NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
 NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
 
-JSON_WANTED: Final = "Answer with a JSON object."
-"""Ends the system prompt where nothing says it: OpenAI refuses `json_object` in a conversation without that word."""
+JSON_INSTRUCTION: Final = "Answer with a JSON object."
+"""Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""
 
 
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIChat(Model):
-    """Asks an OpenAI-compatible endpoint by chat completions, with the real client and its own retries off."""
+    """Calls an OpenAI-compatible endpoint by chat completions, with the official client and its retries off."""
 
     def __init__(self, settings: ProviderSettings | None = None) -> None:
-        """Without `settings`, those of the environment count. Raises InvalidInput for what cannot be used of it."""
+        """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
         self.settings = settings = settings or ProviderSettings.from_environment()
-        # Local servers want no key, but the client wants one to be given; it must not fall back to the environment.
+        # Local servers need no key, but the client requires one; it must not fall back to the environment.
         key = settings.api_key or ("unused" if settings.base_url else None)
         self._client: AsyncOpenAI | None = None
         if key is not None:
-            # the silences within an answer are timed in `_received`
+            # the silences within an answer are timed in `_receive`
             timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
             hooks: dict[str, list[Callable[..., Any]]] = {"request": [trace_sending], "response": [refuse_errors]}
             transport = DefaultAsyncHttpxClient(event_hooks=hooks)
@@ -70,24 +70,24 @@ class OpenAIChat(Model):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `provider_errors` in this package lists them."""
-        said = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        stream = StreamedAnswer(request.listener, streamed=request.llm.stream)
         # until the transport sends it a failure is free: no name, no connection, no TLS
-        _tell(request, AnswerPart(sent=False))
+        _report(request, AnswerPart(sent=False))
         try:
-            with telling_when_sent(lambda: _tell(request, AnswerPart(unseen=not request.llm.stream))):
-                return await self._answer(request, said)
+            with calling_when_sent(lambda: _report(request, AnswerPart(unseen=not request.llm.stream))):
+                return await self._answer(request, stream)
         except asyncio.CancelledError:
-            _tell_rest(request, said)
+            _report_rest(request, stream)
             raise
         except Exception as error:
-            _tell_rest(request, said)
+            _report_rest(request, stream)
             # usage that came before the break is reported, and better than a bound
-            failure = provider_failure(error, self.settings, said.usage or NOTHING_USED)
+            failure = provider_failure(error, self.settings, stream.usage or NOTHING_USED)
             if failure is None:
                 raise
             raise failure from None  # the cause may hold the request with its key
 
-    async def _answer(self, request: ModelRequest, said: StreamedAnswer) -> InferenceResponse:
+    async def _answer(self, request: ModelRequest, stream: StreamedAnswer) -> InferenceResponse:
         if self._client is None:
             raise InvalidInput(NO_ENDPOINT)
         model = request.llm.model or self.settings.model
@@ -103,7 +103,7 @@ class OpenAIChat(Model):
                 limit,
                 self._client.chat.completions.with_streaming_response.create(
                     model=model,
-                    # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
+                    # in the extra body, because the client walks every message passed as an argument: 0.2 ms each
                     messages=(),
                     extra_body={
                         "messages": messages,
@@ -111,27 +111,28 @@ class OpenAIChat(Model):
                         **({"response_format": form} if form else {}),
                         **(STREAMED if streamed else {}),
                     },
-                    extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
+                    extra_headers={"Accept-Encoding": "identity"},  # so that received bytes are counted: no bombs
                     temperature=omit if request.llm.temperature is None else request.llm.temperature,
                     # `max_tokens` is refused by reasoning models; its successor counts hidden reasoning, too
                     max_completion_tokens=request.max_output_tokens or omit,
-                ) as answer,
+                ) as http_response,
             ):
-                await _receive(answer.iter_bytes(), said, limit, ends_at)
+                await _receive(http_response.iter_bytes(), stream, limit, ends_at)
         except Exception as error:
-            if not (said.complete and is_broken_connection(error)):  # else what is missing is the usage at most
+            if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
                 raise
         # our own reading: the client's types are not validated
-        response = read_answer(said.end(), input_max=lambda: input_bound(request), output_max=request.max_output_tokens)
-        if said.plain and request.listener is not None:
+        output_max = request.max_output_tokens
+        response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max)
+        if stream.plain and request.listener is not None:
             request.listener(
-                AnswerPart(response.text, response.reasoning, said.usage, response.model, response.response_id)
+                AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
             )
         return response
 
     @property
     def missing(self) -> str:
-        """What runs will fail for, said before any of them does; empty when nothing is missing."""
+        """What runs will fail for, shown before any does; empty when nothing is missing."""
         if self._client is None:
             return NO_ENDPOINT
         return "" if self.settings.model else f"{NO_MODEL} (agents that name one are fine)"
@@ -142,29 +143,29 @@ class OpenAIChat(Model):
             await self._client.close()
 
 
-def _tell(request: ModelRequest, part: AnswerPart) -> None:
+def _report(request: ModelRequest, part: AnswerPart) -> None:
     if request.listener is not None:
         request.listener(part)
 
 
-def _tell_rest(request: ModelRequest, said: StreamedAnswer) -> None:
-    """Tell of what had come of an answer that does not come to its end, and that was told to nobody."""
-    if not said.plain and said.pending_bytes:
-        _tell(request, AnswerPart(call_bytes=said.pending_bytes))
+def _report_rest(request: ModelRequest, stream: StreamedAnswer) -> None:
+    """Report the bytes of an interrupted answer that were not reported yet."""
+    if not stream.plain and stream.pending_bytes:
+        _report(request, AnswerPart(call_bytes=stream.pending_bytes))
 
 
-async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: asyncio.Timeout, ends_at: float) -> None:
-    """Feed `said` what comes; `limit` moves on with every word of a stream, though never beyond `ends_at`."""
+async def _receive(chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: asyncio.Timeout, until: float) -> None:
+    """Feed `stream` the chunks; each of them extends `limit`, though never beyond `until`."""
     now = asyncio.get_running_loop().time
     async for chunk in chunks:
-        said.feed(chunk)
-        if said.done:
+        stream.feed(chunk)
+        if stream.done:
             # a server may keep the connection open behind [DONE]
             break
         # the usage comes behind the finish reason or never: not worth a silence of minutes
-        longest = MODEL_SECONDS_MAX if said.plain else TRAILER_SECONDS if said.complete else SILENCE_SECONDS
-        limit.reschedule(min(ends_at, now() + longest))
-    if said.done:
+        longest = MODEL_SECONDS_MAX if stream.plain else TRAILER_SECONDS if stream.complete else SILENCE_SECONDS
+        limit.reschedule(min(until, now() + longest))
+    if stream.done:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 async for _ in chunks:
@@ -172,12 +173,12 @@ async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: as
 
 
 def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    prompt, said = request.system_prompt, [_wire_message(message) for message in request.messages]
+    prompt, messages = request.system_prompt, [_wire_message(message) for message in request.messages]
     if isinstance(request.response_format, JsonObjectFormat):
-        spoken = (prompt, *(each["content"] or "" for each in said))
-        if not any("json" in text.lower() for text in spoken):
-            prompt = f"{prompt}\n\n{JSON_WANTED}".lstrip()
-    return [{"role": "system", "content": prompt}, *said] if prompt else said
+        texts = (prompt, *(each["content"] or "" for each in messages))
+        if not any("json" in text.lower() for text in texts):
+            prompt = f"{prompt}\n\n{JSON_INSTRUCTION}".lstrip()
+    return [{"role": "system", "content": prompt}, *messages] if prompt else messages
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
@@ -217,13 +218,13 @@ def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     }
 
 
-def _wire_format(wanted: ResponseFormat) -> dict[str, Any]:
-    """Return the wire's `response_format`; nothing for an answer in words, which some servers know no word for."""
-    match wanted:
+def _wire_format(form: ResponseFormat) -> dict[str, Any]:
+    """Return the wire's `response_format`; nothing for a text answer, which some servers have no name for."""
+    match form:
         case TextFormat():
             return {}
         case JsonObjectFormat():
             return {"type": "json_object"}
         case JsonSchemaFormat():
-            schema = {"name": wanted.name, "schema": dict(wanted.json_schema), "strict": wanted.strict}
+            schema = {"name": form.name, "schema": dict(form.json_schema), "strict": form.strict}
             return {"type": "json_schema", "json_schema": schema}

@@ -1,4 +1,4 @@
-"""What the model's endpoint can say no with, and whether asking again can help: one table.
+"""Turns errors of the endpoint and its client into ModelFailure: one table.
 
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
@@ -6,7 +6,7 @@
     an answer that is no chat completion   UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
-Texts name the endpoint and the status and never the key.
+Error texts name the endpoint and the status, never the key.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from holdfast.models.openai_chat.chat_stream import AnswerCut
 from holdfast.models.openai_chat.http_errors import ErrorStatus, words_of
 
 BODY_CHARS_MAX: Final = 500
-"""How much of the endpoint's own words goes into our error."""
+"""How much of the endpoint's own text goes into our error."""
 
 CAUSES_MAX: Final = 8
-"""How many causes of a broken connection are looked at; the first that says something is three deep."""
+"""How many causes of a broken connection are examined; the first specific one is three deep."""
 
 TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
-"""The packages below the provider's client, whichever of them its version stands on; not all are installed."""
+"""The transport packages of the provider's client; which are installed depends on its version."""
 
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left",
@@ -47,41 +47,41 @@ REMEDIES: Final = {
 
 
 def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage = NOTHING_USED) -> ModelFailure | None:
-    """Return the typed failure for what the provider's client raised, or none when it is not known here.
+    """Return the ModelFailure for an error of the provider's client, or none when it is unknown.
 
-    `usage` is what the endpoint said that the call used until then.
+    `usage` is the usage that the endpoint had reported by then.
     """
     where = settings.endpoint
     match error:
         # the client's own class for connecting, ours for silences within the answer
         case APITimeoutError() | TimeoutError():
-            told = f"the model endpoint {where} did not answer in time"
-            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
+            text = f"the model endpoint {where} did not answer in time"
+            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorStatus():
             return _status_failure(error, settings)
         # its text is "Connection error.": the cause is below it
         case APIConnectionError():
-            told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
-            told = f"{told}; is it running, is OPENAI_BASE_URL right?"
-            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
+            text = f"the model endpoint {where} cannot be reached ({_cause(error)})"
+            text = f"{text}; is it running, is OPENAI_BASE_URL right?"
+            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
         # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():
-            told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
-            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
+            text = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
+            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
-            refused, said = refusal_within(error.error), _redacted(words_of(error.error), settings)
-            return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
+            refused, words = refusal_within(error.error), _redacted(words_of(error.error), settings)
+            return _failure(f"the model endpoint {where} failed in its answer: {words}", refused, usage)
         case UnusableAnswer():
             return _failure(f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
         # a body that the client itself could not read
         case APIError():
-            told = f"{where}: {_redacted(str(error), settings)}"
-            return _failure(told, Refusal("UnusableAnswer", again=True), usage)
+            text = f"{where}: {_redacted(str(error), settings)}"
+            return _failure(text, Refusal("UnusableAnswer", again=True), usage)
         case InvalidInput():
             return _failure(error.message, Refusal("InvalidInput", again=False, free=True), usage)
         case _ if is_broken_connection(error):
-            told = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
-            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
+            text = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
+            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
         case _:
             return None
 
@@ -94,21 +94,21 @@ def is_broken_connection(error: Exception) -> bool:
 
 def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:
     refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
-    said = _redacted(error.words, settings)
-    told = f"the model endpoint {settings.endpoint} answered {error.status}"
-    return _failure(f"{told}: {said}" if said else told, refused)
+    words = _redacted(error.words, settings)
+    text = f"the model endpoint {settings.endpoint} answered {error.status}"
+    return _failure(f"{text}: {words}" if words else text, refused)
 
 
-def _failure(told: str, refused: Refusal, usage: Usage = NOTHING_USED) -> ModelFailure:
+def _failure(text: str, refused: Refusal, usage: Usage = NOTHING_USED) -> ModelFailure:
     if refused.kind in REMEDIES:
-        told = f"{told}; {REMEDIES[refused.kind]}"
+        text = f"{text}; {REMEDIES[refused.kind]}"
     return ModelFailure(
-        told, kind=refused.kind, again=refused.again, after=refused.after, usage=usage, free=refused.free
+        text, kind=refused.kind, again=refused.again, after=refused.after, usage=usage, free=refused.free
     )
 
 
 def _cause(error: BaseException) -> str:
-    """Return what broke a connection: the name that does not resolve, the certificate that is not trusted."""
+    """Return the cause of a broken connection, such as a name that does not resolve or an untrusted certificate."""
     for cause in _causes(error):
         if isinstance(cause, socket.gaierror):
             return "its name cannot be resolved"

@@ -1,4 +1,4 @@
-"""Tool calls that come in pieces, put together again: which piece belongs to which call, and how many are kept."""
+"""Assembles tool calls from streamed fragments, and bounds how many are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, UnusableA
 
 
 class _Call:
-    """A tool call as far as it has come."""
+    """A tool call in the making."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -26,16 +26,16 @@ class _Call:
 
 
 class Calls:
-    """The tool calls of one answer, from fragments that name theirs by index.
+    """The tool calls of one answer, assembled from fragments that name their call by index.
 
-    Servers are not of one mind about that: some give every call the index 0 and its own id, some give none. So a
-    fragment also begins a new call when it names another id, or is a whole call by itself.
+    Servers differ: some give every call the index 0 and its own id, some give none. So a fragment also begins a new
+    call when it names another id, or is a whole call by itself.
     """
 
     def __init__(self) -> None:
         self.all: list[_Call] = []
         self.bytes = 0
-        """How many bytes of names, ids and arguments have come, also of calls that are not kept."""
+        """How many bytes of names, ids and arguments arrived, also of calls that are not kept."""
         self._by_index: dict[int, _Call] = {}
         self._last: _Call | None = None
 
@@ -44,8 +44,8 @@ class Calls:
         if not isinstance(fragment, dict):
             raise UnusableAnswer(NO_COMPLETION)
         fields = fields_of(cast("object", fragment))
-        told = fields.get("function")
-        function = fields_of(told)
+        function_field = fields.get("function")
+        function = fields_of(function_field)
         # id and name come with the first piece alone, or with every one
         id_, name = word_of(fields.get("id")), word_of(function.get("name"))
         arguments = _arguments(function.get("arguments"))
@@ -55,7 +55,7 @@ class Calls:
         if call is None:
             return 0
         # later pieces have arguments only, and some servers send `function: null` with them
-        call.is_function = call.is_function or isinstance(told, dict)
+        call.is_function = call.is_function or isinstance(function_field, dict)
         call.id = call.id or id_
         if name != call.name:  # some repeat it with every fragment
             call.name = (call.name + name)[: 2 * WORD_CHARS_MAX]
@@ -64,7 +64,7 @@ class Calls:
         return len(id_) + len(name) + len(arguments)
 
     def _call_of(self, index: object, id_: str, name: str, arguments: str) -> _Call | None:
-        """Return the call that a fragment belongs to, none for those beyond what is kept of one answer."""
+        """Return the call that a fragment belongs to, none beyond CALLS_KEPT_MAX."""
         # without an index a piece continues the latest call
         call = self._by_index.get(index) if isinstance(index, int) else self._last
         if call is None or (name and _is_another(call, id_, arguments)):
@@ -98,7 +98,7 @@ def _is_another(call: _Call, id_: str, arguments: str) -> bool:
 
 
 def word_of(value: object) -> str:
-    """Return a word of the provider's, cut where it is far longer than any that is kept."""
+    """Return an identifier from the provider, cut when it is far longer than any that is kept."""
     return value[: 2 * WORD_CHARS_MAX] if isinstance(value, str) else ""
 
 
@@ -107,7 +107,7 @@ def _arguments(value: object) -> str:
 
 
 def joined(text: StringIO) -> str:
-    """Return all of it; a character whose two halves came in two events is one again."""
+    """Return the whole text; a character split over two events is joined again."""
     whole = text.getvalue()
     if whole.isascii():
         return whole

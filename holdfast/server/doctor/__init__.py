@@ -1,1 +1,1 @@
-"""What `holdfast doctor` looks at: facts are gathered in one place and judged, without asking anybody, in another."""
+"""The checks of `holdfast doctor`: some modules gather facts, others judge them without asking anybody."""

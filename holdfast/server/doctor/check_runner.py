@@ -1,4 +1,4 @@
-"""Running one check of the doctor: bounded in time, and whatever it raises is a finding."""
+"""Running one check of the doctor: bounded in time; whatever it raises becomes a finding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import HoldfastError
-from holdfast.server.doctor.findings import Finding, told, wrong
+from holdfast.server.doctor.findings import Finding, from_error, wrong
 
 CHECK_SECONDS: Final = 3.5
 """How long one check may take; those that ask the server begin when it is reached."""
@@ -28,7 +28,7 @@ async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float
             wrong(check, f"no answer within {seconds:g} s", "something below it hangs: a disk, a network, a server")
         ]
     except HoldfastError as error:
-        return [told(check, error)]
+        return [from_error(check, error)]
     except Exception as error:  # noqa: BLE001  # a diagnosis ends with findings, whatever is broken
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return [wrong(check, f"the check itself has failed ({text})", "the other checks hold; please report this one")]

@@ -1,4 +1,4 @@
-"""`examine`: all checks side by side, each with a limit of its own, none of which keeps the others from being told."""
+"""`examine`: all checks of the doctor, side by side; each has a time limit of its own, so that none blocks another."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ async def examine(settings: Settings) -> list[Finding]:
         bounded(machine_findings.ENCRYPTION, _encryption(settings)),
     )
     agents.cancel()
-    found = [finding for group in groups for finding in group]
-    served = any(each.check == machine_findings.ACTIVITIES and each.level is Level.OK for each in found)
-    return [machine_findings.served(each) for each in found] if served else found
+    findings = [finding for group in groups for finding in group]
+    served = any(each.check == machine_findings.ACTIVITIES and each.level is Level.OK for each in findings)
+    return [machine_findings.served(each) for each in findings] if served else findings
 
 
 async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:
@@ -83,17 +83,17 @@ async def _model() -> list[Finding]:
 async def _data(settings: Settings) -> list[Finding]:
     facts = await machine_facts.apart(partial(machine_facts.data_facts, settings.data_dir))
     elsewhere = settings.address is not None or "TEMPORAL_ADDRESS" in os.environ
-    found = [machine_findings.data_directory(replace(facts, needed=settings.storage is None or not elsewhere))]
-    return [*found, machine_findings.embedded_server(facts)] if facts.there and facts.unusable is None else found
+    findings = [machine_findings.data_directory(replace(facts, needed=settings.storage is None or not elsewhere))]
+    return [*findings, machine_findings.embedded_server(facts)] if facts.there and facts.unusable is None else findings
 
 
 async def _storage(settings: Settings) -> list[Finding]:
     place = settings.storage_place
     if place.startswith(f"{MEMORY}:"):
-        return [warned(STORAGE, f"{place} ends with each process", "for tests alone: set HOLDFAST_STORAGE")]
+        return [warned(STORAGE, f"{place} is lost with its process", "only for tests: set HOLDFAST_STORAGE")]
     folder = folder_of(place)
     if folder is not None and not await machine_facts.apart(folder.exists):
-        return [fine(STORAGE, f"{place}, not there yet: made with the first that is written")]
+        return [fine(STORAGE, f"{place}, not there yet: the first write creates it")]
     if find_spec("obstore") is None:  # told as missing
         return []
     from holdfast.storage.objects import Objects  # noqa: PLC0415  # an extra of its own
@@ -101,14 +101,14 @@ async def _storage(settings: Settings) -> list[Finding]:
     objects = Objects(place)
     await objects.replace(PROBE, PROBE.encode())
     if await objects.read(PROBE) != PROBE.encode():
-        raise StorageFailed(f"{place} gives back something else than was written; is anything else writing there?")
+        raise StorageFailed(f"{place} returned other data than was written; does another program write there?")
     return [fine(STORAGE, f"{place}: written and read")]
 
 
 async def _encryption(settings: Settings) -> list[Finding]:
     path = settings.encryption_key_file
     if path is None:
-        return [fine(machine_findings.ENCRYPTION, "off: Temporal and the storage hold what agents say as it is")]
+        return [fine(machine_findings.ENCRYPTION, "off: Temporal and the storage hold conversations in plain text")]
     if find_spec("cryptography") is None:
         return [
             wrong(machine_findings.ENCRYPTION, "cryptography is not installed", machine_findings.install("encryption"))

@@ -61,8 +61,8 @@ def open_doors(address: str, namespace: str) -> tuple[ExposedPort, ...]:
         return _opened(*place, namespace)
 
     with ThreadPoolExecutor(len(chosen)) as threads:
-        found = threads.map(ask, chosen)
-    return tuple(door for door in found if door is not None)
+        doors = threads.map(ask, chosen)
+    return tuple(door for door in doors if door is not None)
 
 
 def _opened(host: str, port: int, namespace: str) -> ExposedPort | None:
@@ -71,8 +71,8 @@ def _opened(host: str, port: int, namespace: str) -> ExposedPort | None:
     with contextlib.closing(connection), contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         connection.request("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}", headers=headers)
         answer = connection.getresponse()
-        told: object = json.loads(answer.read(ANSWER_BYTES_MAX))
-        if answer.status == http.client.OK and isinstance(told, dict) and "namespaceInfo" in told:
+        document: object = json.loads(answer.read(ANSWER_BYTES_MAX))
+        if answer.status == http.client.OK and isinstance(document, dict) and "namespaceInfo" in document:
             return ExposedPort(host, port, "_csrf" in answer.headers.get("Set-Cookie", ""))
     return None
 
@@ -84,10 +84,10 @@ def _beside(port: int) -> Iterator[tuple[str, int]]:
         inodes = {row[9]: _place(row[1]) for row in rows if row[3] == LISTENING}
         own = {inode for inode, place in inodes.items() if place[1] == port}
         for process in Path("/proc").glob("[0-9]*"):
-            held = _sockets(process)
-            if held & own:
+            sockets = _sockets(process)
+            if sockets & own:
                 # Of loopback a page knows this address alone; ours hides the Web UI's server behind another one.
-                yield from (place for inode in held & set(inodes) if (place := inodes[inode])[0] == HOST)
+                yield from (place for inode in sockets & set(inodes) if (place := inodes[inode])[0] == HOST)
 
 
 def _place(local: str) -> tuple[str, int]:
@@ -98,10 +98,10 @@ def _place(local: str) -> tuple[str, int]:
 
 
 def _sockets(process: Path) -> set[str]:
-    found: set[str] = set()
+    inodes: set[str] = set()
     with contextlib.suppress(OSError):  # another user's, or it has ended
         for descriptor in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
                 match = _SOCKET.fullmatch(str(descriptor.readlink()))
-                found |= {match.group(1)} if match else set()
-    return found
+                inodes |= {match.group(1)} if match else set()
+    return inodes

@@ -1,4 +1,4 @@
-"""Asking the model's endpoint for its models: one cheap GET with the worker's own settings. Prints no secret."""
+"""Facts about the model's endpoint: one cheap GET for its models, with the worker's own settings. Prints no secret."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _words(error: urllib.error.HTTPError, settings: ProviderSettings) -> str:
     except (OSError, http.client.HTTPException):
         return ""
     try:
-        said = str(json.loads(body)["error"]["message"])
+        message = str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        said = body
-    return _redacted(said, settings)
+        message = body
+    return _redacted(message, settings)
 
 
 def cause(error: Exception, settings: ProviderSettings) -> str:

@@ -23,29 +23,29 @@ class Finding:
 
     check: str
     level: Level
-    found: str
+    result: str
     remedy: str = ""
 
 
-def fine(check: str, found: str) -> Finding:
+def fine(check: str, result: str) -> Finding:
     """Return what is as it should be."""
-    return Finding(check, Level.OK, found)
+    return Finding(check, Level.OK, result)
 
 
-def warned(check: str, found: str, remedy: str) -> Finding:
+def warned(check: str, result: str, remedy: str) -> Finding:
     """Return what works, and not as well as it could."""
-    return Finding(check, Level.WARNING, found, remedy)
+    return Finding(check, Level.WARNING, result, remedy)
 
 
-def wrong(check: str, found: str, remedy: str) -> Finding:
+def wrong(check: str, result: str, remedy: str) -> Finding:
     """Return what keeps agents from running."""
-    return Finding(check, Level.ERROR, found, remedy)
+    return Finding(check, Level.ERROR, result, remedy)
 
 
-def told(check: str, error: HoldfastError) -> Finding:
+def from_error(check: str, error: HoldfastError) -> Finding:
     """Return what an error of ours says: its text has the remedy behind the first semicolon."""
-    found, _, remedy = error.message.partition("; ")
-    return wrong(check, found, remedy or "the text says it all")
+    result, _, remedy = error.message.partition("; ")
+    return wrong(check, result, remedy or "see the message")
 
 
 def sound(findings: Iterable[Finding]) -> bool:

@@ -1,4 +1,4 @@
-"""What can be seen of this machine alone: installed parts, the data directory, its embedded server, agents, keys."""
+"""Facts about this machine: installed packages, the data directory, its embedded server, agents, keys."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ T = TypeVar("T")
 async def apart(function: Callable[[], T]) -> T:
     """Return what a function gives that may block for ever: it has a thread of its own, which nobody waits for."""
     loop = asyncio.get_running_loop()
-    given: asyncio.Future[T] = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
 
     def hand_over(result: T | None, error: Exception | None) -> None:
-        if not given.done():
-            given.set_exception(error) if error else given.set_result(result)  # type: ignore[arg-type]  # one is there
+        if not future.done():
+            future.set_exception(error) if error else future.set_result(result)  # type: ignore[arg-type]  # one is there
 
     def run() -> None:
         result, failed = None, None
@@ -45,7 +45,7 @@ async def apart(function: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(hand_over, result, failed)
 
     threading.Thread(target=run, name="doctor", daemon=True).start()
-    return await given
+    return await future
 
 
 def parts(needed: Iterable[str]) -> Parts:

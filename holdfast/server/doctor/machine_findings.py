@@ -1,4 +1,4 @@
-"""What facts about this machine and the model's endpoint mean: pure functions from facts to findings."""
+"""Findings about this machine and the model's endpoint: pure functions from facts to findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FREE_BYTES_NEEDED: Final = 100 * 1024**2
 SHOWN_MAX: Final = 5
 """So many names one line shows."""
 
-NO_ENDPOINT: Final = "none is named in this environment: a worker started here could ask no model"
+NO_ENDPOINT: Final = "no endpoint is set in this environment: a worker started here could call no model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ def versions(parts: Parts, extras: Mapping[str, str]) -> Finding:
     `extras` names, for each package that a worker needs, the one that brings it.
     """
     there = ", ".join(f"{name} {number}" for name, number in parts.packages.items() if number)
-    found = f"holdfast {parts.holdfast}, Python {parts.python}, {there}"
+    result = f"holdfast {parts.holdfast}, Python {parts.python}, {there}"
     missing = {extras[name]: name for name, number in parts.packages.items() if number is None and name in extras}
     if "temporal" in missing:
-        return wrong(VERSIONS, f"{missing['temporal']} is not installed ({found})", install(*missing))
+        return wrong(VERSIONS, f"{missing['temporal']} is not installed ({result})", install(*missing))
     if missing:
         absent = ", ".join(missing.values())
-        return warned(VERSIONS, f"{absent} is missing: no worker can run here ({found})", install(*missing))
-    return fine(VERSIONS, found)
+        return warned(VERSIONS, f"{absent} is missing: no worker can run here ({result})", install(*missing))
+    return fine(VERSIONS, result)
 
 
 def install(*extras: str) -> str:
@@ -105,26 +105,28 @@ def data_directory(facts: DataFacts) -> Finding:
         return fine(DATA, f"{where}: not needed, the server and the storage are elsewhere")
     if facts.unusable is not None:
         return wrong(DATA, f"{where} cannot be written: {facts.unusable}", "choose another one: HOLDFAST_DATA_DIR")
-    found = f"{where}, {_size(facts.free_bytes)} free"
+    result = f"{where}, {_size(facts.free_bytes)} free"
     if facts.free_bytes < FREE_BYTES_NEEDED:
-        return wrong(DATA, found, "make room on its disk: a server that cannot write stops")
+        return wrong(DATA, result, "make room on its disk: a server that cannot write stops")
     if facts.free_bytes < FREE_BYTES_WANTED:
-        return warned(DATA, found, f"make room on its disk, {_size(FREE_BYTES_WANTED)} at least")
-    return fine(DATA, found)
+        return warned(DATA, result, f"make room on its disk, {_size(FREE_BYTES_WANTED)} at least")
+    return fine(DATA, result)
 
 
 def embedded_server(facts: DataFacts) -> Finding:
     """Judge the server of the data directory, running or not."""
     if facts.damage is not None:
-        found, _, remedy = facts.damage.partition("; ")
-        return wrong(SERVED, found, remedy or "choose another data directory: HOLDFAST_DATA_DIR")
+        result, _, remedy = facts.damage.partition("; ")
+        return wrong(SERVED, result, remedy or "choose another data directory: HOLDFAST_DATA_DIR")
     if facts.locked_by is None:
         size = "no database yet" if facts.database_bytes is None else f"a database of {_size(facts.database_bytes)}"
         return fine(SERVED, f"not running ({size}); `holdfast dev` starts it")
     if facts.address is None:
-        found = f"the directory is held by {facts.locked_by}, which tells no address"
+        result = f"the directory is held by {facts.locked_by}, which has published no address"
         return warned(
-            SERVED, found, "a server may be starting or ending: ask again, and end that process if it stays so"
+            SERVED,
+            result,
+            "a server may be starting or ending: run this again, and end that process if nothing changes",
         )
     where = f"{facts.address.address} (pid {facts.address.pid})"
     if not facts.answers:
@@ -140,37 +142,37 @@ def model_endpoint(facts: EndpointFacts) -> Finding:
         remedy = f"is it running, is {facts.api.base_url_variable} right, does this machine reach it?"
         return wrong(MODEL, f"{facts.endpoint}: {facts.broken}", remedy)
     status = facts.status or 0
-    said = f"{facts.endpoint} answered {status}" + (f": {facts.words}" if facts.words else "")
+    answer = f"{facts.endpoint} answered {status}" + (f": {facts.words}" if facts.words else "")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        key = "the key is refused: check" if facts.has_key else "it wants a key: set"
-        return wrong(MODEL, said, f"{key} {facts.api.key_variable} of the worker")
+        key = "the key is refused: check" if facts.has_key else "a key is required: set"
+        return wrong(MODEL, answer, f"{key} {facts.api.key_variable} of the worker")
     if status != HTTPStatus.OK or facts.models is None:
-        remedy = "it answers, and does not list its models; a run shows whether it works"
-        return warned(MODEL, said if status != HTTPStatus.OK else f"{facts.endpoint} lists no models", remedy)
-    found = f"{facts.endpoint}, {len(facts.models)} models"
+        remedy = "it answers but lists no models; a run shows whether it works"
+        return warned(MODEL, answer if status != HTTPStatus.OK else f"{facts.endpoint} lists no models", remedy)
+    result = f"{facts.endpoint}, {len(facts.models)} models"
     if facts.model is None:
-        return fine(MODEL, f"{found}; HOLDFAST_MODEL is not set: agents must name their model")
+        return fine(MODEL, f"{result}; HOLDFAST_MODEL is not set: agents must name their model")
     if facts.model not in facts.models:
-        remedy = f"{suggestion(facts.model, facts.models[:200])}; some endpoints take names that they do not list"
-        return warned(MODEL, f"{found}, none of them HOLDFAST_MODEL {facts.model[:80]!r}", remedy)
-    return fine(MODEL, f"{found}, {facts.model!r} among them" + ("" if facts.has_key else "; no key is sent"))
+        remedy = f"{suggestion(facts.model, facts.models[:200])}; some endpoints accept names that they do not list"
+        return warned(MODEL, f"{result}, none of them HOLDFAST_MODEL {facts.model[:80]!r}", remedy)
+    return fine(MODEL, f"{result}, {facts.model!r} among them" + ("" if facts.has_key else "; no key is sent"))
 
 
 def agents(folder: str, modules: Sequence[str], names: Sequence[str]) -> Finding:
     """Tell which agents the folder and the imported modules define; that all of them can be read is known."""
     where = " and ".join((f"{folder}/", *modules))
     if not names:
-        return fine(AGENTS, f"no definition in {where}; runs take agents from files and programs, too")
+        return fine(AGENTS, f"no definition in {where}; runs can also use agents from files and programs")
     more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
     return fine(AGENTS, f"{len(names)} in {where}: {', '.join(names[:SHOWN_MAX])}{more}")
 
 
 def keys(path: str, ids: Sequence[str], *, open_to_others: bool) -> Finding:
     """Judge the encryption's keys, by their ids alone: those in the file have been read."""
-    found = f"keys in {path}: {', '.join(ids[:SHOWN_MAX])}; the first one encrypts"
+    result = f"keys in {path}: {', '.join(ids[:SHOWN_MAX])}; the first one encrypts"
     if open_to_others:
-        return warned(ENCRYPTION, f"{found}, and others than its owner can read the file", f"run `chmod 600 {path}`")
-    return fine(ENCRYPTION, found)
+        return warned(ENCRYPTION, f"{result}, but others than its owner can read the file", f"run `chmod 600 {path}`")
+    return fine(ENCRYPTION, result)
 
 
 def no_endpoint(api: ModelApi) -> Finding:
@@ -181,14 +183,14 @@ def no_endpoint(api: ModelApi) -> Finding:
 
 def served(model: Finding) -> Finding:
     """Return what is to be said of the model where a worker takes the calls already: it may be asking another one."""
-    if model.found != NO_ENDPOINT:
+    if model.result != NO_ENDPOINT:
         return model
-    return fine(MODEL, "none is named in this environment, so none was asked: the worker that serves has its own")
+    return fine(MODEL, "no endpoint is set in this environment, so none was checked: the running worker has its own")
 
 
 def own_model(place: str) -> Finding:
     """Tell that a program of somebody's own answers: there is no endpoint to ask."""
-    return fine(MODEL, f"{place} of your own answers (HOLDFAST_MODEL_API); its worker imports it, nothing was asked")
+    return fine(MODEL, f"your own model {place} (HOLDFAST_MODEL_API); its worker imports it, so it was not checked")
 
 
 def _size(count: int) -> str:

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import answered, said
+from holdfast.connection.rpc_errors import answered, rpc_message
 from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import CREATE_NAMESPACE, codec_of, connect, target, unshared_storage
@@ -21,7 +21,7 @@ from holdfast.server.doctor import server_facts
 from holdfast.server.doctor import server_findings as judging
 from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
 from holdfast.server.doctor.dns_rebinding import open_doors
-from holdfast.server.doctor.findings import Finding, fine, told, warned, wrong
+from holdfast.server.doctor.findings import Finding, fine, from_error, warned, wrong
 from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES
 
@@ -45,9 +45,9 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
     if not temporal:
         return [*configured, *reached]
     facts: list[judging.NamespaceFacts] = []
-    known = await bounded(judging.NAMESPACE, _namespace(temporal[0], facts), NAMESPACE_SECONDS)
+    namespace = await bounded(judging.NAMESPACE, _namespace(temporal[0], facts), NAMESPACE_SECONDS)
     if not facts:
-        return [*configured, *reached, *known]
+        return [*configured, *reached, *namespace]
     groups = await asyncio.gather(
         bounded(judging.ATTRIBUTES, _attributes(temporal[0])),
         bounded(judging.SERVER_SETTINGS, _server_settings(facts[0])),
@@ -59,17 +59,17 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
     )
     unshared = unshared_storage(settings, temporal[0])
     shared = [warned(STORAGE, *unshared.split("; ", 1))] if unshared else []
-    return [*configured, *reached, *known, *(finding for group in groups for finding in group), *shared]
+    return [*configured, *reached, *namespace, *(finding for group in groups for finding in group), *shared]
 
 
 async def _configuration(settings: Settings) -> list[Finding]:
     chosen = await apart(lambda: target(settings))  # it reads files
-    found = [judging.configuration(chosen, settings.task_queue)]
+    findings = [judging.configuration(chosen, settings.task_queue)]
     try:
         WorkerSettings.from_environment()
     except HoldfastError as error:
-        found.append(told(judging.CONFIGURATION, error))
-    return found
+        findings.append(from_error(judging.CONFIGURATION, error))
+    return findings
 
 
 async def _reach(settings: Settings, reached: list[TemporalClient]) -> list[Finding]:
@@ -90,9 +90,9 @@ async def _namespace(temporal: TemporalClient, facts: list[judging.NamespaceFact
     try:
         facts.append(await server_facts.namespace(temporal))
     except RPCError as error:
-        found = f"the server refuses {temporal.namespace!r} ({error.status.name.lower()}: {said(error)})"
-        create = f", or make it: `{CREATE_NAMESPACE}`" if error.status is RPCStatusCode.NOT_FOUND else ""
-        return [wrong(judging.NAMESPACE, found, f"check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}")]
+        result = f"the server refuses {temporal.namespace!r} ({error.status.name.lower()}: {rpc_message(error)})"
+        create = f", or create it: `{CREATE_NAMESPACE}`" if error.status is RPCStatusCode.NOT_FOUND else ""
+        return [wrong(judging.NAMESPACE, result, f"check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}")]
     return [judging.namespace(facts[0])]
 
 
@@ -106,7 +106,7 @@ async def _server_settings(facts: judging.NamespaceFacts) -> list[Finding]:
 
 async def _clock(temporal: TemporalClient) -> list[Finding]:
     moment = await answered(server_facts.moment(temporal))
-    return [fine(judging.CLOCK, "the server does not tell its time")] if moment is None else [judging.clock(moment)]
+    return [fine(judging.CLOCK, "the server does not report its time")] if moment is None else [judging.clock(moment)]
 
 
 async def _web_access(temporal: TemporalClient) -> list[Finding]:
@@ -129,18 +129,18 @@ async def _tools(
 ) -> list[Finding]:
     """Ask a worker, where there is one and the server lets us, and look at the queues that its tools name."""
     try:
-        known = list((await shared(agents)).values()) or [judging.ANY_AGENT]
+        definitions = list((await shared(agents)).values()) or [judging.ANY_AGENT]
     except HoldfastError:  # told by its own check
-        known = [judging.ANY_AGENT]
+        definitions = [judging.ANY_AGENT]
     if not facts.starts_activities:
-        return [fine(judging.TOOLS, "not asked for: this server starts no activity without a run")]
+        return [fine(judging.TOOLS, "not checked: this server starts no activity without a run")]
     if not await answered(server_facts.pollers(temporal, settings.task_queue, ACTIVITY)):
         return []  # told by its own check
     if settings.encryption_key_file is not None and temporal.data_converter.payload_codec is None:
-        return [fine(judging.TOOLS, "not asked for: without the encryption's keys no worker understands the question")]
-    asked, left_out = known[:AGENTS_ASKED_MAX], len(known[AGENTS_ASKED_MAX:])
+        return [fine(judging.TOOLS, "not checked: without the encryption keys no worker can read the request")]
+    selected, left_out = definitions[:AGENTS_ASKED_MAX], len(definitions[AGENTS_ASKED_MAX:])
     *equipment, offered = await answered(
-        server_facts.equipment(temporal, settings.task_queue, [*asked, judging.ANY_AGENT])
+        server_facts.equipment(temporal, settings.task_queue, [*selected, judging.ANY_AGENT])
     )
     queues = judging.named_queues(equipment, settings.task_queue)
     looked_at = list(queues.items())[:QUEUES_ASKED_MAX]

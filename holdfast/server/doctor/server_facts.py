@@ -1,4 +1,4 @@
-"""Asking a Temporal server for facts: its version, namespace, clock, who polls which queue, what workers offer."""
+"""Facts about a Temporal server: its version, namespace, clock, who polls which queue, what workers offer."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ async def namespace(temporal: TemporalClient) -> NamespaceFacts:
 async def pollers(temporal: TemporalClient, task_queue: str, kind: TaskQueueType.ValueType) -> list[Poller]:
     """Return who has asked the queue for work within the last minutes. Raises RPCError."""
     now = datetime.now(UTC).timestamp()
-    found = (await _described(temporal, task_queue, kind)).pollers
-    return [Poller(each.identity, max(0.0, now - each.last_access_time.ToNanoseconds() / 1e9)) for each in found]
+    workers = (await _described(temporal, task_queue, kind)).pollers
+    return [Poller(each.identity, max(0.0, now - each.last_access_time.ToNanoseconds() / 1e9)) for each in workers]
 
 
 async def serving(temporal: TemporalClient, task_queue: str) -> list[ServingWorker]:
@@ -157,8 +157,8 @@ async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefi
         )
     except ActivityFailureError as error:
         cause = error.cause
-        said = cause.message if isinstance(cause, ApplicationError) else "no worker said so in time"
-        return AgentTools(agent.name, None, said)
+        reason = cause.message if isinstance(cause, ApplicationError) else "no worker said so in time"
+        return AgentTools(agent.name, None, reason)
     return AgentTools(agent.name, catalog)
 
 

@@ -1,4 +1,4 @@
-"""What facts about a Temporal server, its namespace and its workers mean: pure functions from facts to findings."""
+"""Findings about a Temporal server, its namespace and its workers: pure functions from facts to findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.client.worker_presence import SEEN_MAX
 from holdfast.connection.rpc_errors import worker_for
-from holdfast.connection.search_attribute_check import Attribute, complete, remedies, told_of
+from holdfast.connection.search_attribute_check import Attribute, complete, remedies, shortcomings
 from holdfast.connection.temporal_client import Target
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import ToolCatalog, waiting_queue
@@ -100,29 +100,29 @@ def configuration(target: Target, task_queue: str) -> Finding:
 
 def namespace(facts: NamespaceFacts) -> Finding:
     """Judge how long runs are remembered."""
-    found = f"{facts.name!r} keeps runs that have ended for {_time(facts.retention)}"
+    result = f"{facts.name!r} keeps ended runs for {_time(facts.retention)}"
     if facts.retention < RETENTION_WANTED:
         command = f"temporal operator namespace update --namespace {facts.name} --retention 30d"
-        return warned(NAMESPACE, f"{found}: lists and `show` forget them then", f"run `{command}`")
-    return fine(NAMESPACE, found)
+        return warned(NAMESPACE, f"{result}: later, lists and `show` do not have them", f"run `{command}`")
+    return fine(NAMESPACE, result)
 
 
-def search_attributes(found: Sequence[Attribute], namespace: str) -> Finding:
+def search_attributes(attributes: Sequence[Attribute], namespace: str) -> Finding:
     """Judge what runs can be listed by: without one of them they are started without any."""
-    if complete(found):
-        return fine(ATTRIBUTES, f"all {len(found)} are registered")
-    remedy = "; ".join((*remedies(found, namespace), "run `holdfast setup`"))
-    return warned(ATTRIBUTES, f"{told_of(found)}: runs are started without any, and cannot be found by them", remedy)
+    if complete(attributes):
+        return fine(ATTRIBUTES, f"all {len(attributes)} are registered")
+    remedy = "; ".join((*remedies(attributes, namespace), "run `holdfast setup`"))
+    return warned(ATTRIBUTES, f"{shortcomings(attributes)}: runs start without any and cannot be found by them", remedy)
 
 
 def server_settings(facts: NamespaceFacts) -> Finding:
     """Judge what can be seen of the server's own settings."""
     if not facts.takes_updates:
-        found = "the server takes no updates: messages, decisions and sessions need them"
-        return wrong(SERVER_SETTINGS, found, "use a Temporal server of 1.25 or later with updates on")
+        result = "the server accepts no updates: messages, decisions and sessions need them"
+        return wrong(SERVER_SETTINGS, result, "use a Temporal server of 1.25 or later with updates on")
     if not facts.pushes_cancels:
-        found = "cancelling waits for a running call's next heartbeat, up to 1.2 s"
-        return warned(SERVER_SETTINGS, found, f"set frontend.WorkerCommandsEnabled, as {DYNAMIC_CONFIG} does")
+        result = "cancelling waits for a running call's next heartbeat, up to 1.2 s"
+        return warned(SERVER_SETTINGS, result, f"set frontend.WorkerCommandsEnabled, as {DYNAMIC_CONFIG} does")
     return fine(SERVER_SETTINGS, "a stop reaches running calls at once")
 
 
@@ -130,12 +130,12 @@ def web_access(doors: Sequence[ExposedPort]) -> Finding:
     """Judge whether a web page that somebody opens on a machine that reaches the server could drive it."""
     if not doors:
         return fine(WEB_ACCESS, "every HTTP port found on the server rejects unknown host names")
-    where = _shown(f"{each.host}:{each.port} ({'Web UI' if each.web_ui else 'HTTP API'})" for each in doors)
-    found = f"{where} answers under any name: any web page can start, stop and approve runs (DNS rebinding)"
+    where = _some(f"{each.host}:{each.port} ({'Web UI' if each.web_ui else 'HTTP API'})" for each in doors)
+    result = f"{where} answers under any host name: any web page can start, stop and approve runs (DNS rebinding)"
     api = f"set frontend.httpAllowedHosts to names of your own on the server (as {FORGED!r})"
-    ui = "put a proxy that checks the Host, or sign-in, before the Web UI"
+    ui = "put a proxy that checks the Host header, or a sign-in, in front of the Web UI"
     needed = [words for words, web_ui in ((api, False), (ui, True)) if web_ui in {each.web_ui for each in doors}]
-    return warned(WEB_ACCESS, found, "; ".join((*needed, "`holdfast dev` does both")))
+    return warned(WEB_ACCESS, result, "; ".join((*needed, "`holdfast dev` does both")))
 
 
 def clock(moment: ClockReading) -> Finding:
@@ -143,24 +143,22 @@ def clock(moment: ClockReading) -> Finding:
     ahead = max(moment.before - moment.server, 0.0) or min(moment.after - moment.server, 0.0)
     if abs(ahead) < APART_WARNED_SECONDS:
         return fine(CLOCK, f"within {APART_WARNED_SECONDS:g} s of the server's")
-    found = f"this machine's is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
-    remedy = "set both by NTP (`timedatectl set-ntp true`): a deadline that you give is off by as much"
-    return (wrong if abs(ahead) > APART_MAX_SECONDS else warned)(CLOCK, found, remedy)
+    result = f"this machine's clock is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    remedy = "set both by NTP (`timedatectl set-ntp true`): deadlines are off by as much"
+    return (wrong if abs(ahead) > APART_MAX_SECONDS else warned)(CLOCK, result, remedy)
 
 
 def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequence[ServingWorker]) -> Finding:
     """Judge whether anybody serves a queue: without a worker everything waits."""
     if not pollers:
-        return wrong(
-            check, f"nobody serves the task queue {task_queue!r}: what is put there waits", worker_for(task_queue)
-        )
+        return wrong(check, f"no worker serves the task queue {task_queue!r}: runs wait", worker_for(task_queue))
     silent = min(each.silent_seconds for each in pollers)
-    found = f"{len(pollers)} on {task_queue!r}: {_shown(_worker_told(each, serving) for each in pollers)}"
+    result = f"{len(pollers)} on {task_queue!r}: {_some(_worker_text(each, serving) for each in pollers)}"
     if silent > SEEN_MAX.total_seconds():
         return warned(
-            check, f"{found}; the last one asked for work {silent:.0f} s ago", "is it still there? see its log"
+            check, f"{result}; the last one asked for work {silent:.0f} s ago", "is it still running? see its log"
         )
-    return fine(check, found)
+    return fine(check, result)
 
 
 def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | None = None) -> Finding:
@@ -171,15 +169,15 @@ def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | 
     bad = [each for each in equipment if each.catalog is None]
     if bad:
         more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
-        found, remedy = (
+        result, remedy = (
             bad[0].problem,
             "start the worker with the module that has it: `holdfast worker --import MODULE`",
         )
-        return wrong(TOOLS, f"{found}{more}", remedy)
-    names = _shown(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
+        return wrong(TOOLS, f"{result}{more}", remedy)
+    names = _some(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
     if [each.agent for each in equipment] == [ANY_AGENT.name]:
         return fine(TOOLS, f"the worker offers: {names}")
-    more = f"; {left_out} more agents were not asked for" if left_out else ""
+    more = f"; {left_out} more agents were not checked" if left_out else ""
     idle = _idle(equipment, offered.catalog if offered else None)
     return fine(TOOLS, f"the worker has all that the agents name: {names}{more}{idle}")
 
@@ -192,7 +190,7 @@ def _idle(equipment: Sequence[AgentTools], offered: ToolCatalog | None) -> str:
     without_tools = [agent for agent, catalog in catalogs if offered.tools and not catalog.tools]
     without_hooks = [agent for agent, catalog in catalogs if offered.hooks and not catalog.hooks]
     return "".join(
-        f"; {kind}: none for {_shown(agents)} (offered: {_shown(each.name for each in there)})"
+        f"; {kind}: none for {_some(agents)} (offered: {_some(each.name for each in there)})"
         for kind, agents, there in (("tools", without_tools, offered.tools), ("hooks", without_hooks, offered.hooks))
         if agents
     )
@@ -200,37 +198,37 @@ def _idle(equipment: Sequence[AgentTools], offered: ToolCatalog | None) -> str:
 
 def named_queues(equipment: Iterable[AgentTools], task_queue: str) -> dict[str, tuple[str, ...]]:
     """Return the queues that calls of the agents' tools can go to, besides the worker's own, each with its tools."""
-    found: dict[str, set[str]] = {}
+    queues: dict[str, set[str]] = {}
     for each in equipment:
         for tool in each.catalog.tools if each.catalog else ():
             if tool.task_queue not in (None, task_queue):
-                found.setdefault(tool.task_queue or "", set()).add(tool.name)
+                queues.setdefault(tool.task_queue or "", set()).add(tool.name)
             elif not tool.local:
-                found.setdefault(waiting_queue(task_queue), set()).add(tool.name)
-    return {queue: tuple(sorted(names)) for queue, names in sorted(found.items())}
+                queues.setdefault(waiting_queue(task_queue), set()).add(tool.name)
+    return {queue: tuple(sorted(names)) for queue, names in sorted(queues.items())}
 
 
 def tool_queues(served: Sequence[tuple[str, Sequence[str], bool]]) -> Finding:
     """Judge whether the queues of tools are served: each a queue, the tools it is for, whether anybody polls it."""
     unserved = [(queue, names) for queue, names, there in served if not there]
     if not unserved:
-        shown = _shown(repr(queue) for queue, *_ in served)
-        return fine(TOOL_QUEUES, f"served: {shown}" if served else "no tool names one")
+        queues = _some(repr(queue) for queue, *_ in served)
+        return fine(TOOL_QUEUES, f"served: {queues}" if served else "no tool names a queue")
     queue, names = unserved[0]
-    found = f"nobody serves {_shown(repr(queue) for queue, _ in unserved)}: calls of {_shown(names)} wait there"
+    result = f"no worker serves {_some(repr(queue) for queue, _ in unserved)}: calls of {_some(names)} wait"
     return warned(
-        TOOL_QUEUES, found, f"start `holdfast worker --tools-only --task-queue {queue}`, or that queue's own worker"
+        TOOL_QUEUES, result, f"start `holdfast worker --tools-only --task-queue {queue}`, or that queue's own worker"
     )
 
 
-def _worker_told(poller: Poller, serving: Sequence[ServingWorker]) -> str:
+def _worker_text(poller: Poller, serving: Sequence[ServingWorker]) -> str:
     for each in serving:
         if each.identity == poller.identity:
             return f"{poller.identity} ({each.sdk}, host {each.host})"
     return poller.identity
 
 
-def _shown(names: Iterable[str]) -> str:
+def _some(names: Iterable[str]) -> str:
     every = list(dict.fromkeys(names))
     more = f" and {len(every) - SHOWN_MAX} more" if len(every) > SHOWN_MAX else ""
     return ", ".join(every[:SHOWN_MAX]) + more

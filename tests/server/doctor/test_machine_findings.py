@@ -17,7 +17,7 @@ from holdfast.core.wire.contracts import ToolCatalog
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.models.model_apis import OPENAI
 from holdfast.server.doctor import machine_findings, server_findings
-from holdfast.server.doctor.findings import Finding, Level, fine, sound, told, warned, wrong
+from holdfast.server.doctor.findings import Finding, Level, fine, from_error, sound, warned, wrong
 from holdfast.server.doctor.machine_findings import DataFacts, EndpointFacts, Parts
 from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
 from holdfast.server.worker_process import worker_parts
@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 def level_and_words(finding: Finding) -> tuple[Level, str]:
     if finding.level is not Level.OK:
         assert finding.remedy, "whatever is not right has a remedy"
-    return finding.level, f"{finding.found}; {finding.remedy}"
+    return finding.level, f"{finding.result}; {finding.remedy}"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_data_directory_needs_room_and_leave_to_write(facts: DataFacts, level:
         (DATA, Level.OK, "not running (no database yet)"),
         (replace(DATA, database_bytes=5 * 1024**2), Level.OK, "a database of 5.0 MB"),
         (replace(DATA, locked_by="pid 17", address=ADDRESS, answers=True), Level.OK, "Web UI http://127.0.0.1:8233"),
-        (replace(DATA, locked_by="pid 17"), Level.WARNING, "held by pid 17, which tells no address"),
+        (replace(DATA, locked_by="pid 17"), Level.WARNING, "held by pid 17, which has published no address"),
         (replace(DATA, locked_by="pid 17", address=ADDRESS), Level.ERROR, "does not answer; end that process"),
         (replace(DATA, damage="it is empty; move it away"), Level.ERROR, "it is empty; move it away"),
     ],
@@ -123,7 +123,7 @@ def test_an_embedded_server_runs_rests_hangs_or_is_damaged(facts: DataFacts, lev
         (replace(ENDPOINT, status=404, words="nothing here"), Level.WARNING, "answered 404: nothing here"),
         (replace(ENDPOINT, status=503), Level.WARNING, "answered 503"),
         (replace(ENDPOINT, status=401), Level.ERROR, "the key is refused: check OPENAI_API_KEY"),
-        (replace(ENDPOINT, status=403, has_key=False), Level.ERROR, "it wants a key: set OPENAI_API_KEY"),
+        (replace(ENDPOINT, status=403, has_key=False), Level.ERROR, "a key is required: set OPENAI_API_KEY"),
         (
             replace(ENDPOINT, broken="the connection is refused"),
             Level.ERROR,
@@ -142,7 +142,7 @@ def test_no_endpoint_is_a_warning_because_workers_elsewhere_have_their_own() -> 
     level, words = level_and_words(warning)
     assert (level, "set OPENAI_API_KEY (or OPENAI_BASE_URL)" in words) == (Level.WARNING, True)
     level, words = level_and_words(machine_findings.served(warning))
-    assert (level, "none was asked" in words) == (Level.OK, True)
+    assert (level, "none was checked" in words) == (Level.OK, True)
     asked = machine_findings.model_endpoint(replace(ENDPOINT, status=503))
     assert machine_findings.served(asked) == asked
 
@@ -166,7 +166,7 @@ def test_keys_that_others_can_read_are_a_warning() -> None:
             Level.WARNING,
             "WorkerCommandsEnabled",
         ),
-        (replace(NAMESPACE, takes_updates=False), server_findings.server_settings, Level.ERROR, "takes no updates"),
+        (replace(NAMESPACE, takes_updates=False), server_findings.server_settings, Level.ERROR, "accepts no updates"),
     ],
 )
 def test_a_namespace_is_judged_by_what_it_keeps_and_can_do(
@@ -183,9 +183,9 @@ def test_attributes_that_are_not_all_there_are_a_warning_with_the_setup() -> Non
     nothing = server_findings.search_attributes(compared({}), "default")
     assert whole.level is Level.OK
     assert level_and_words(partly)[0] is Level.WARNING
-    assert "HoldfastCost is there as Int, and must be Double" in partly.remedy
+    assert "HoldfastCost has the type Int but must be Double" in partly.remedy
     assert "holdfast setup" in nothing.remedy
-    assert "missing: HoldfastAgent, " in nothing.found
+    assert "missing: HoldfastAgent, " in nothing.result
 
 
 def test_workers_are_told_with_their_versions_and_missed_when_silent() -> None:
@@ -207,8 +207,8 @@ def catalog(*tools: ToolTraits) -> ToolCatalog:
 def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
     there = AgentTools("clerk", catalog(ToolTraits(name="add"), ToolTraits(name="far", task_queue="gpu")))
     bad = AgentTools("lead", None, "agent 'lead' names the tool 'ad', which is not there")
-    assert "add, far; 3 more agents were not asked for" in server_findings.tools([there], 3).found
-    assert server_findings.tools([replace(there, agent="any")], 0).found == "the worker offers: add, far"
+    assert "add, far; 3 more agents were not checked" in server_findings.tools([there], 3).result
+    assert server_findings.tools([replace(there, agent="any")], 0).result == "the worker offers: add, far"
     found, text = level_and_words(server_findings.tools([there, bad, bad], 0))
     assert found is Level.ERROR
     assert "names the tool 'ad', which is not there (so do 1 more)" in text
@@ -221,7 +221,7 @@ def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() 
     found = server_findings.tools([clerk, lead], 0, offered)
     assert found.level is Level.OK
     idle = "tools: none for lead (offered: add); hooks: none for clerk, lead (offered: guard)"
-    assert found.found.endswith(f"add; {idle}")
+    assert found.result.endswith(f"add; {idle}")
 
 
 def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:
@@ -233,7 +233,7 @@ def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:
     assert server_findings.tool_queues([]).level is Level.OK
     found = server_findings.tool_queues([("gpu", ("far",), False), ("q-waiting-tools", ("near",), True)])
     assert level_and_words(found)[0] is Level.WARNING
-    assert "calls of far wait there; start `holdfast worker --tools-only --task-queue gpu`" in level_and_words(found)[1]
+    assert "calls of far wait; start `holdfast worker --tools-only --task-queue gpu`" in level_and_words(found)[1]
 
 
 def test_only_errors_make_a_diagnosis_unsound() -> None:
@@ -242,13 +242,13 @@ def test_only_errors_make_a_diagnosis_unsound() -> None:
 
 
 def test_an_error_of_ours_has_its_remedy_behind_the_first_semicolon() -> None:
-    assert told("server", ServerUnavailable("no answer; start one; or two")) == wrong(
+    assert from_error("server", ServerUnavailable("no answer; start one; or two")) == wrong(
         "server", "no answer", "start one; or two"
     )
-    assert told("server", ServerUnavailable("no answer")).remedy
+    assert from_error("server", ServerUnavailable("no answer")).remedy
 
 
 def test_agents_are_told_with_where_they_are_defined() -> None:
     there = machine_findings.agents("agents", ["my_agents"], ["clerk", "writer"])
     assert there == fine(machine_findings.AGENTS, "2 in agents/ and my_agents: clerk, writer")
-    assert machine_findings.agents("agents", [], []).found.startswith("no definition in agents/;")
+    assert machine_findings.agents("agents", [], []).result.startswith("no definition in agents/;")
