@@ -317,9 +317,9 @@ SAYINGS: dict[str, tuple[str, str, str]] = {
     "no id": ("hi", "", "has 0 characters"),
     "long id": ("hi", "x" * 1001, "has 1,001 characters"),
     "id too long by one": ("hi", "x" * (MESSAGE_ID_CHARS_MAX + 1), "has 65 characters"),
-    "id with a newline": ("hi", "a\nb", "cannot be shown"),
-    "id with NUL": ("hi", "a\0b", "cannot be shown"),
-    "half an id": ("hi", "\ud800", "cannot be shown"),
+    "id with a newline": ("hi", "a\nb", "unprintable characters"),
+    "id with NUL": ("hi", "a\0b", "unprintable characters"),
+    "half an id": ("hi", "\ud800", "unprintable characters"),
 }
 
 
@@ -472,7 +472,7 @@ async def test_no_call_waits_of_a_run_that_is_about_to_begin(serve: Serve, monke
 
         monkeypatch.setattr(AgentHandle, "view", begins)
         assert await agent.waiting() == ()
-        with pytest.raises(DecisionRefused, match="about to begin"):
+        with pytest.raises(DecisionRefused, match="is starting"):
             await agent.approve("call_0")
 
 

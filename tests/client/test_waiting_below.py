@@ -110,6 +110,6 @@ async def test_a_server_without_our_attributes_cannot_tell_and_that_is_said(
         with pytest.raises(ServerUnavailable):
             await waiting_below(system.client.temporal, run)
         assert await pending_calls.or_hint(waiting_below(system.client.temporal, run)) is None
-        assert "cannot be told" in capsys.readouterr().err
+        assert "cannot list the calls that wait" in capsys.readouterr().err
         await system.client.stop(run)
         await system.client.result(run)

@@ -116,7 +116,7 @@ async def test_after_a_step_a_branch_is_a_snapshot_of_its_own_at_the_end_it_is_t
 async def test_a_branch_of_what_is_not_there_says_what_is(tmp_path: Path) -> None:
     agent = Kept(records_in(tmp_path))
     record = await agent.turn("question", "answer")
-    with pytest.raises(InvalidInput, match=r"has 1 steps.*name 0 to 1"):
+    with pytest.raises(InvalidInput, match=r"has 1 step,.*give 0 to 1"):
         await agent.records.branch(branch(agent.agent_id, record.execution_id, 2))
     with pytest.raises(RecordNotFound, match=f"is not the agent .* but {agent.agent_id}'s"):
         await agent.records.branch(branch(str(uuid4()), record.execution_id))

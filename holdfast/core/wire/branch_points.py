@@ -14,7 +14,7 @@ from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import joined_models
+from holdfast.core.conversation.amounts import counted, joined_models
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 from holdfast.core.conversation.steps import AgentStep
 from holdfast.core.wire.carry_over import STEPS
@@ -37,7 +37,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
     """
     total = state.step_count
     if not 0 <= steps <= total:
-        what = f"the execution {state.running.execution_id} has {total} steps, so it cannot be continued"
+        what = f"the execution {state.running.execution_id} has {counted(total, 'step')}, so it cannot be continued"
         raise InvalidInput(f"{what} after step {steps}; give 0 to {total}, or no step for its end")
     if steps == total:
         return snapshot
