@@ -49,11 +49,11 @@ LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 """The longest line a worker sends: a failure and three times the details of a heartbeat."""
 
 READ_BYTES: Final = 1024 * 1024
-"""More than the system keeps of a line: all that waits is read at once."""
+"""More than the system buffers of a line by default: all that waits is read at once."""
 
 REST_SECONDS: Final = 0.01
-"""How long it leaves waiting what the worker says next. To wake it for each line costs a busy worker a tenth of its
-time; what a dead one has said can still be read."""
+"""How long it waits between two reads. Waking for each line would cost a busy worker a tenth of its CPU; what a dead
+worker wrote stays readable."""
 
 REPORT_SECONDS_MAX: Final = 30.0
 """How long it tries to tell the server of a death; then the heartbeats' absence tells it."""
@@ -319,7 +319,8 @@ async def _read(line: socket.socket) -> AsyncGenerator[bytes]:
             yield each
         if len(rest) > LINE_BYTES_MAX:
             raise ValueError(f"a line of over {LINE_BYTES_MAX} bytes")
-        await asyncio.sleep(REST_SECONDS)
+        if not rest:
+            await asyncio.sleep(REST_SECONDS)
 
 
 async def _death(worker: int) -> None:
@@ -377,7 +378,8 @@ async def _main() -> None:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
-    await asyncio.get_running_loop().sock_sendall(line, READY)
+    with suppress(OSError):  # what a worker that has died meanwhile wrote is still to be reported
+        await asyncio.get_running_loop().sock_sendall(line, READY)
     await Guardian(client, lines, start["pid"], start["namespace"], start["spent_signal"]).guard()
 
 

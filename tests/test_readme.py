@@ -65,7 +65,9 @@ class FirstAgent(NamedTuple):
 
 
 def first_agent() -> FirstAgent:
-    making, asking = (re.search(rf"^{words}.*", blocks("sh")[0], re.MULTILINE) for words in ("mkdir", "holdfast run"))
+    making, asking = (
+        re.search(rf"^{words}.*", "".join(blocks("sh")), re.MULTILINE) for words in ("mkdir", "holdfast run")
+    )
     assert making is not None
     assert asking is not None
     program, *words = shlex.split(asking[0], comments=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -34,6 +35,13 @@ BACKOFF_SECONDS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 AGAIN: Final = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE})
 """How a server refuses for the moment: ten updates of the workflow are under way (its limit), it ends, or restarts."""
+
+FAILING_SECONDS_MAX: Final = 12.0
+"""How long a worker may fail at a workflow's task before that is believed.
+
+A task that queries have disturbed starts over (`workflows.query_guard`), twice in a row or more where many ask; the
+server then refuses updates until it succeeds, and may wait 10 s before it tries again.
+"""
 
 CLOSING: Final = "aborted by closing workflow"
 """What it says of an update that a run ended before: it was not taken.
@@ -120,6 +128,23 @@ def refusal_text(error: WorkflowUpdateFailedError) -> str:
     return clamped(getattr(error.cause, "message", None) or str(error.cause), ERROR_CHARS_MAX)
 
 
+class PassingRefusals:
+    """Which of the server's refusals of one update pass: it is asked for again after them."""
+
+    def __init__(self, again: frozenset[RPCStatusCode]) -> None:
+        self._again = again
+        self._failing_since: float | None = None
+
+    def passes(self, error: RPCError) -> bool:
+        """Return whether asking again is worth while."""
+        if TASK_FAILS not in str(error):
+            self._failing_since = None
+            return CLOSING in str(error) or TASK_LOST in str(error) or error.status in self._again
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        return now - self._failing_since <= FAILING_SECONDS_MAX
+
+
 async def _ask_until_known(
     ask: Ask[T],
     update_id: str,
@@ -130,6 +155,7 @@ async def _ask_until_known(
     stored: bool,
 ) -> T:
     tries = ended = 0
+    refusals = PassingRefusals(again)
     while True:
         try:
             return await ask(f"{update_id}.{ended}" if ended else update_id, ASKED_TIMEOUT)
@@ -141,7 +167,7 @@ async def _ask_until_known(
             closing = False  # its worker died with the task, say: the server gives that to another after a while
         except RPCError as error:
             closing = CLOSING in str(error)
-            if TASK_FAILS in str(error) or not (closing or TASK_LOST in str(error) or error.status in again):
+            if not refusals.passes(error):
                 raise
         except WorkflowUpdateFailedError as error:
             closing = lost(error)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -13,20 +13,47 @@ from typing import Final
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
 
-TAKEN: Final = sys.stdlib_module_names | {"activities", "holdfast", "worker", "workers", "workflows"}
-"""Modules that one of the current folder never replaces: Python's and ours."""
+OURS: Final = {"activities", "holdfast", "worker", "workers", "workflows"}
+
+LIBRARIES: Final = {
+    *("aiohttp", "cryptography", "genai_prices", "httpx", "jsonschema", "obstore", "openai", "opentelemetry"),
+    *("pydantic", "pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "yaml", "zstandard"),
+}
+"""What Holdfast imports, some of it late."""
+
+TAKEN: Final = sys.stdlib_module_names | OURS | LIBRARIES
+"""Modules that one of the current folder never replaces."""
+
+
+class _FolderFinder:
+    """Finds one top-level module in a folder, before the path is searched; a folder without `__init__.py` is none."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where the module lies, for Python's import."""
+        del path, target
+        if fullname != self._name or fullname in TAKEN:
+            return None
+        spec = PathFinder.find_spec(fullname, [self._folder])
+        return spec if spec is not None and spec.loader is not None else None
 
 
 def imported_module(name: str) -> ModuleType:
-    """Return the module of that name: that of the current folder, if it has one. Raises InvalidInput.
+    """Return the module of that name: the current folder's if it has one that is not TAKEN. Raises InvalidInput.
 
     What the module itself imports is searched there last: a user's `email.py` does not take the place of Python's.
     """
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+    finder = _FolderFinder(here, name.partition(".")[0])
+    sys.meta_path.insert(0, finder)
     try:
-        _import_from(here, name.partition(".")[0])
         return import_module(name)
     except ModuleNotFoundError as error:
         missing = f"{name!r}" if error.name == name else f"{name!r}: it needs {error.name!r}"
@@ -37,21 +64,8 @@ def imported_module(name: str) -> ModuleType:
         record = error_record(error, name)
         text = " ".join(f"{record.type}: {record.message}".split())
         raise InvalidInput(f"cannot import {name!r}: {text}") from error
-
-
-def _import_from(folder: str, name: str) -> None:
-    """Import a module that lies in `folder`, whatever else the path has of that name."""
-    if name in sys.modules or name in TAKEN:
-        return
-    spec = PathFinder.find_spec(name, [folder])
-    if spec is None or spec.loader is None or spec.origin is None:
-        return
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def module_and_name(place: str, what: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeou
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client import workflow_updates
 from holdfast.client.workflow_updates import UPDATES_AT_ONCE, Unanswered, UpdateQueues, updated
 
 UNSEEN = "Workflow Update is rejected because it wasn't processed by worker. Probably, Workflow Update …"
@@ -19,9 +20,37 @@ THROWN_AWAY = "Unable to perform workflow execution update due to unexpected wor
 """As a real server says it when an update races the end of a session's run."""
 
 
+FAILING = "Unable to perform workflow execution update due to Workflow Task in failed state."
+"""As a real server says it while a worker fails at the run's task."""
+
+
 async def served() -> bool:
     """There is a worker."""
     return True
+
+
+async def test_an_update_waits_for_a_task_that_starts_over() -> None:
+    """As a run says it that is asked by many while its hooks run; a decision was refused so."""
+    asked: list[str] = []
+
+    async def ask(update_id: str, _: timedelta) -> str:
+        asked.append(update_id)
+        if len(asked) < 4:
+            raise RPCError(FAILING, RPCStatusCode.FAILED_PRECONDITION, b"")
+        return "taken"
+
+    assert await updated(ask, "decide:one", served=served) == "taken"
+    assert asked == ["decide:one"] * 4
+
+
+async def test_a_worker_that_goes_on_failing_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow_updates, "FAILING_SECONDS_MAX", 0.1)
+
+    async def ask(_: str, __: timedelta) -> str:
+        raise RPCError(FAILING, RPCStatusCode.FAILED_PRECONDITION, b"")
+
+    with pytest.raises(RPCError, match="in failed state"):
+        await updated(ask, "decide:one", served=served)
 
 
 async def test_an_update_whose_task_was_thrown_away_is_asked_for_again_under_its_id() -> None:
