@@ -11,7 +11,7 @@ from holdfast.core.base.errors import HoldfastError, PayloadRefused
 from holdfast.core.wire.refused_input import RefusedStart
 
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
-"""The history size at which a workflow continues as new: Temporal warns at 10 MB and terminates at 50."""
+"""The history size at which a workflow continues as new: a step can bring some 2 MB, and Temporal warns at 10 MB."""
 
 # Our own errors fail a run instead of repeating its task for ever. Not plain Exception: that would include the SDK's
 # NondeterminismError, after which a run must wait for a worker with the right code.

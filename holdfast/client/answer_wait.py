@@ -74,7 +74,7 @@ class AnswerWait:
             return run, None
         problem = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
         if run == "closed":
-            return None, SessionClosed(f"{problem} was processed; start another agent or fork this one")
+            return None, SessionClosed(f"{problem} was processed; fork this agent or start another, and send it there")
         return None, SessionRefused(f"{problem} was processed; send it again")
 
     def _gone(self, last: Receipt) -> str:

@@ -62,7 +62,7 @@ async def attributes(temporal: TemporalClient) -> tuple[Attribute, ...]:
 
 
 async def register(temporal: TemporalClient, before: Iterable[Attribute]) -> tuple[Attribute, ...]:
-    """Register those of `states` that are missing, and return the new states. Raises ServerUnavailable."""
+    """Register those of `before` that are missing, and return all in their new state. Raises ServerUnavailable."""
     states = tuple(before)
     missing = [each for each in states if each.state is Registration.MISSING]
     if not missing:

@@ -1,7 +1,7 @@
 """The prices of models: from your own file first, then from the table of the package `genai-prices`. No network.
 
 The table is as old as the installed package: nothing is fetched. Where it has several prices for a model (tiers by
-length, times of day, a change to come), the highest that can apply counts, so that a budget is never exceeded.
+length, times of day, a change to come), the highest that can apply counts, so that no cost is counted too low.
 Prices that a request must ask for (service tiers, batches) do not apply, as we request none.
 """
 

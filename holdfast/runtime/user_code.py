@@ -23,7 +23,7 @@ ONCE_MORE_SECONDS: Final = 0.5
 """The length of a second wait: after a stall of the whole process, its loops run again by then."""
 
 LOOPS_MAX: Final = 32
-"""The most event loops: so many async functions can block before others must wait."""
+"""The most event loops: as many async functions can block before others must wait."""
 
 Kind = Literal["tool", "hook", "process"]
 """The kind of call: tools that never return do not use up the threads of hooks."""

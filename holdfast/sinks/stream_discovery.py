@@ -70,7 +70,10 @@ class Discovery:
         )
 
     async def ended(self, include: Include) -> tuple[list[EventStream], datetime]:
-        """Return the streams to `include` that ended since the last look, and until when. Raises RPCError."""
+        """Return the streams to `include` that ended since the last look, and the moment up to which that is all of them.
+
+        Raises RPCError.
+        """
         now = datetime.now(UTC)
         back = SHALLOW if self._looks % DEEP_LOOKS else MARGIN
         since = self._place.looked_until - back

@@ -197,7 +197,9 @@ class PayloadFormat(PydanticPayloadConverter):
 
     _in_workflow = False
 
-    def __init__(self) -> None:  # the SDK makes one for most of the payloads: they share what they are made of
+    # The SDK makes one for most of the payloads: they share what they are made of. All that its own __init__ does in
+    # 1.35 is to make that.
+    def __init__(self) -> None:
         self.converters = _FORMATS
 
     def for_workflow(self) -> PayloadFormat:

@@ -68,7 +68,7 @@ START_MARGIN: Final = timedelta(seconds=30)
 """How much longer than its own time a tool's attempt may take: our workers count from when the tool begins."""
 
 MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX + 60)
-"""One attempt of a model call, reading its input included; its worker ends it after MODEL_SECONDS_MAX."""
+"""One attempt of a model call: a minute to read its input, then MODEL_SECONDS_MAX, after which its worker ends it."""
 
 MODEL_RETRY: Final = RetryPolicy(
     initial_interval=timedelta(seconds=MODEL_BACK_OFF.first_seconds),

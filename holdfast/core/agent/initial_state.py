@@ -46,7 +46,7 @@ def _filled(own: LLM, other: LLM) -> LLM:
 
 
 def as_defined(state: AgentState, definition: AgentDefinition, at: datetime) -> AgentState:
-    """Return the agent with the model, prompt, response format and metadata of `definition`; other metadata stay."""
+    """Return the agent with the model, prompt, response format and metadata of `definition`; other metadata stays."""
     context = replace(
         state.context,
         system_prompt=definition.system_prompt,

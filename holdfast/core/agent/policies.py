@@ -94,9 +94,9 @@ class ApprovalRule(Frozen):
 
     A rule matches calls of tools that match one of `tools` (`*` and `?` stand for anything) and whose arguments match
     all of `arguments` (`holdfast.core.base.argument_patterns`): an argument that is missing matches nothing, and of one
-    that holds several values a single one is enough for `always`, while `never` needs all of them,
-    so that in doubt a person is asked. With `cost_above` it matches only calls of an execution that has cost more than
-    so many US dollars so far, its subagents included, or whose cost is unknown because a price is missing.
+    that holds several values a single one is enough for `always`, while `never` needs all of them, so that in doubt a
+    person is asked. With `cost_above` it matches only calls of an execution that has cost more than that many US
+    dollars so far, its subagents included, or whose cost is unknown because a price is missing.
 
     Rules are tried in order; the first match applies, and a call that matches none runs without approval.
 

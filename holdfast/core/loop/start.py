@@ -61,7 +61,7 @@ def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transi
 def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transition:
     """Give the agent its new definition, and the execution its new budget.
 
-    Metadata of the old definition stay where the new one has none.
+    Metadata of the old definition stays where the new one has none.
     """
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)

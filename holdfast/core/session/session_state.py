@@ -345,7 +345,7 @@ def resumed(state: SessionState, at: datetime) -> SessionState:
 
 
 def closed(state: SessionState, stop: StopRequest | None, at: datetime) -> SessionTransition:
-    """Accept nothing more. With a `stop` the execution ends now and the queue is kept; else both are worked off."""
+    """Accept nothing more. With a `stop` the execution ends now and the queue is kept; else both finish first."""
     state = replace(state, closing=True, at_once=state.at_once or stop is not None, suspended=False, updated_at=at)
     return stopped(state, stop, at) if stop is not None else (_repeating(state), ())
 

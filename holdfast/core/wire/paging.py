@@ -24,7 +24,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tuple[ModelT, ...]:
-    """Return the first of `items` that take at most `bytes_max` together, but `at_least` so many."""
+    """Return the first of `items` that take at most `bytes_max` together, but `at_least` of them in any case."""
     result: list[ModelT] = []
     used = 0
     for item in items:
