@@ -161,7 +161,9 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
 
 def _prices_of(model: Model) -> PriceList:
     provider = provider_of(model)
-    return PriceList(model=provider.model, base_url=provider.base_url) if provider else PriceList()
+    if provider is None:
+        return PriceList()
+    return PriceList(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
