@@ -8,7 +8,8 @@ workflows):
 * A worker that gets a query about a run that it does not hold replays the run to the end of its history: also beyond
   the last workflow task, to events that belong to the next task. The workflow's commands there are kept, and go out
   with the next task. If that one brings an update or a signal besides, the commands are in another order than in any
-  replay, which gets everything at once.
+  replay, which gets everything at once. The worker does not say that it has gone beyond; it shows by the time, which is
+  that of an earlier task, or by the next task, which begins too few events later.
 * A query that comes with a workflow task ends that task as soon as it is answered, and does not wait for the local
   activities of the task. The marker of one that ends meanwhile is written with that task; the workflow learns its end
   with the next one, at another time and after other events. A replay goes by the marker.
@@ -20,24 +21,52 @@ task's timeout, 10 s. Local activities whose markers are not written yet run aga
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
 STARTED_OVER: Final = "a query made this task's commands differ from a replay's; the task starts over"
 LOGGER: Final = logging.getLogger(__name__)
 
+TASK_EVENTS: Final = 3
+"""From one task's start to the next's there are at least so many events: completed, scheduled, started."""
+
+TIMES_MAX: Final = 8
+"""How many tasks of a run are remembered: those that failed since its last completed one are few."""
+
+RUNS_MAX: Final = 20_000
+"""Of how many runs a worker remembers them, half a kilobyte each."""
+
+
+class TaskTimes:
+    """When each run's latest tasks on this worker began, in nanoseconds; known beyond the run's stay in the cache."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, deque[int]] = {}
+
+    def of(self, run_id: str) -> deque[int]:
+        """Return a run's times; the run that came into the cache longest ago is forgotten when there are too many."""
+        times = self._runs.pop(run_id, None)
+        self._runs[run_id] = times = deque[int](maxlen=TIMES_MAX) if times is None else times
+        if len(self._runs) > RUNS_MAX:
+            del self._runs[next(iter(self._runs))]
+        return times
+
 
 class QueryGuard:
     """Wraps a workflow's instance, and changes nothing but `activate`."""
 
-    def __init__(self, instance: WorkflowInstance, on_eviction: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, instance: WorkflowInstance, times: deque[int], on_eviction: Callable[[], None] | None = None
+    ) -> None:
         self._instance = instance
+        self._times = times
         self._on_eviction = on_eviction
-        self._time = self._length = 0
+        self._time = self._length = self._live_length = 0
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
@@ -45,9 +74,14 @@ class QueryGuard:
         """Those under way at the time of the last query."""
 
     @classmethod
-    def of(cls, instance: WorkflowInstance, on_eviction: Callable[[], None] | None = None) -> WorkflowInstance:
-        """Return the instance, guarded; `on_eviction` is called when it leaves the worker's cache."""
-        return cast("WorkflowInstance", cls(instance, on_eviction))
+    def of(
+        cls, instance: WorkflowInstance, times: deque[int], on_eviction: Callable[[], None] | None = None
+    ) -> WorkflowInstance:
+        """Return the instance, guarded; `on_eviction` is called when it leaves the worker's cache.
+
+        `times` are those of the run's `TaskTimes`.
+        """
+        return cast("WorkflowInstance", cls(instance, times, on_eviction))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the SDK asks of an instance
         return getattr(self._instance, name)
@@ -61,16 +95,35 @@ class QueryGuard:
         if any(job.HasField("query_workflow") for job in act.jobs):
             self._queried_during = frozenset(self._local)
             return self._instance.activate(act)
-        if self._ahead or self._ended_late(act):
+        if not self._is_in_step(act):
             return _started_over(act)
-        # A task's time is that of its beginning, and only goes forward. An activation after the last task has no task
-        # of its own: it has that one's time, and more history.
-        time, length = act.timestamp.ToNanoseconds(), act.history_length
-        self._ahead = not act.is_replaying and time == self._time and length > self._length > 0
-        self._time, self._length = time, length
         completion = self._instance.activate(act)
         self._note_local(act, completion)
         return completion
+
+    def _is_in_step(self, act: WorkflowActivation) -> bool:
+        """Return whether a replay would get this activation, and the one before it, in the same order and time."""
+        in_step = not (self._ahead or self._is_too_near(act) or self._ended_late(act))
+        # A task's time is that of its beginning, and only goes forward. An activation after the last task has no task
+        # of its own: it has that one's time, also if that one failed, and more history.
+        time, length = act.timestamp.ToNanoseconds(), act.history_length
+        old = time == self._time or time in self._times
+        self._ahead = not act.is_replaying and old and length > self._length
+        self._time, self._length = time, length
+        others = [job for job in act.jobs if not _is_local_end(job)]
+        if not act.is_replaying and others:
+            self._times.append(time)
+            if any(
+                not job.HasField("do_update") for job in others
+            ):  # a task whose updates are refused leaves no events
+                self._live_length = length
+        return in_step
+
+    def _is_too_near(self, act: WorkflowActivation) -> bool:
+        """Return whether the latest live activation cannot have been a task's, as this one follows it too closely."""
+        return (
+            not act.is_replaying and 0 < act.history_length - self._live_length < TASK_EVENTS and self._live_length > 0
+        )
 
     def _ended_late(self, act: WorkflowActivation) -> bool:
         """Return whether a local activity's end arrives in a later task, with a query in between."""
@@ -94,9 +147,9 @@ def _started_over(act: WorkflowActivation) -> WorkflowActivationCompletion:
     return completion
 
 
+def _is_local_end(job: WorkflowActivationJob) -> bool:
+    return job.HasField("resolve_activity") and job.resolve_activity.is_local
+
+
 def _local_ends(act: WorkflowActivation) -> list[int]:
-    return [
-        job.resolve_activity.seq
-        for job in act.jobs
-        if job.HasField("resolve_activity") and job.resolve_activity.is_local
-    ]
+    return [job.resolve_activity.seq for job in act.jobs if _is_local_end(job)]

@@ -7,7 +7,7 @@ client may bring a new name. So the SDK passes unknown types to this runner, whi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
@@ -21,7 +21,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import base_type
 from workflows.execution.agent_execution import AgentExecution
-from workflows.query_guard import QueryGuard
+from workflows.query_guard import QueryGuard, TaskTimes
 from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
@@ -66,6 +66,7 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     """
 
     observer: CacheObserver | None = None
+    times: TaskTimes = field(default_factory=TaskTimes)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow that serves the run's type.
@@ -84,10 +85,11 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
         instance, run_id = super().create_instance(det), det.info.run_id
+        times = self.times.of(run_id)
         if self.observer is None:
-            return QueryGuard.of(instance)
+            return QueryGuard.of(instance, times)
         self.observer.cache_run(det.info.workflow_id, run_id)
-        return QueryGuard.of(instance, partial(self.observer.evict_run, run_id))
+        return QueryGuard.of(instance, times, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

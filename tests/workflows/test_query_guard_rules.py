@@ -9,7 +9,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.query_guard import STARTED_OVER, QueryGuard
+from workflows.query_guard import RUNS_MAX, STARTED_OVER, QueryGuard, TaskTimes
 
 
 class Instance:
@@ -30,23 +30,44 @@ class Instance:
 
 
 class Run:
-    """A guarded run whose history grows as told."""
+    """A guarded run whose history grows as told; `evicted_and_back` on the same worker, or another one."""
 
     def __init__(self) -> None:
-        self.instance = Instance()
+        self.times = TaskTimes()
         self.evicted: list[bool] = []
-        self.guard = QueryGuard.of(cast("WorkflowInstance", self.instance), lambda: self.evicted.append(True))
+        self.evicted_and_back()
 
-    def told(self, length: int, *ends: int, begins: tuple[int, ...] = (), signals: int = 0) -> bool:
-        """Tell of the ends of local activities and of signals in a task; return whether the task goes on."""
+    def evicted_and_back(self, *, elsewhere: bool = False) -> None:
+        """Begin anew with an instance that knows nothing."""
+        self.instance = Instance()
+        instance = cast("WorkflowInstance", self.instance)
+        times = (TaskTimes() if elsewhere else self.times).of("run")
+        self.guard = QueryGuard.of(instance, times, lambda: self.evicted.append(True))
+
+    def told(
+        self,
+        length: int,
+        *ends: int,
+        begins: tuple[int, ...] = (),
+        signals: int = 0,
+        updates: int = 0,
+        at: int | None = None,
+        replaying: bool = False,
+    ) -> bool:
+        """Tell of the ends of local activities, signals and updates in a task; return whether the task goes on.
+
+        Its time is `at`, by default its own.
+        """
         self.instance.beginning = begins
-        act = WorkflowActivation(run_id="run", history_length=length)
-        act.timestamp.FromNanoseconds(length)
+        act = WorkflowActivation(run_id="run", history_length=length, is_replaying=replaying)
+        act.timestamp.FromNanoseconds(length if at is None else at)
         for seq in ends:
             job = act.jobs.add().resolve_activity
             job.seq, job.is_local = seq, True
         for _ in range(signals):
             act.jobs.add().signal_workflow.signal_name = "message"
+        for _ in range(updates):
+            act.jobs.add().do_update.name = "approval"
         return self._goes_on(act)
 
     def asked(self, length: int) -> bool:
@@ -114,3 +135,80 @@ def test_an_eviction_is_told_and_always_goes_through() -> None:
     act.jobs.add().remove_from_cache.SetInParent()
     run.guard.activate(act)
     assert run.evicted == [True]
+
+
+def test_what_a_query_has_read_beyond_the_last_task_starts_the_next_one_over() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(6, signals=1, at=3), "the query sees it"
+    assert run.asked(6)
+    assert not run.told(15, updates=1)
+
+
+def test_so_it_does_where_the_last_task_has_failed() -> None:
+    """The time beyond it is then the failed one's, which no replay has shown."""
+    run = Run()
+    assert run.told(3, begins=(1,))
+    assert run.asked(3)
+    assert not run.told(8, 1, signals=1), "this task fails"
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(12, signals=1, at=8), "the query sees it"
+    assert run.asked(12)
+    assert not run.told(21, updates=1)
+
+
+def test_so_it_does_where_the_first_task_has_failed() -> None:
+    run = Run()
+    assert run.told(3, begins=(1,))
+    assert run.asked(3)
+    assert not run.told(8, 1, signals=1)
+    run.evicted_and_back()
+    assert run.told(10, signals=1, at=8)
+    assert not run.told(21, updates=1)
+
+
+def test_a_task_that_failed_on_another_worker_shows_by_the_next_one_that_begins_too_soon() -> None:
+    run = Run()
+    run.evicted_and_back(elsewhere=True)
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(9, signals=1, at=6), "beyond a task that failed at 6"
+    assert run.asked(9)
+    assert not run.told(11, updates=1), "a task at 9 would have left 10 (completed), 11 (scheduled) and 12 (started)"
+
+
+def test_tasks_in_a_row_go_on() -> None:
+    run = Run()
+    assert run.told(3, signals=1)
+    assert run.told(6, signals=1)
+    assert run.asked(6)
+    assert run.told(9, updates=1, signals=1)
+    assert run.told(12, updates=1)
+
+
+def test_the_task_of_a_refused_update_leaves_no_events() -> None:
+    run = Run()
+    assert run.told(3, signals=1)
+    assert run.told(7, updates=1, at=20), "refused: its two events are taken back"
+    assert run.told(8, signals=1, at=30)
+
+
+def test_a_task_after_an_eviction_goes_on() -> None:
+    run = Run()
+    assert run.told(3, signals=1)
+    assert run.told(6, signals=1)
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(6, signals=1, replaying=True)
+    assert run.told(9, signals=1)
+
+
+def test_a_worker_forgets_the_run_that_came_longest_ago() -> None:
+    times = TaskTimes()
+    times.of("first").append(1)
+    times.of("second").append(2)
+    assert list(times.of("first")) == [1], "it is the latest now"
+    for number in range(RUNS_MAX - 1):
+        times.of(f"run {number}")
+    assert list(times.of("first")) == [1]
+    assert list(times.of("second")) == []
