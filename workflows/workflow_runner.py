@@ -66,7 +66,7 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     """
 
     observer: CacheObserver | None = None
-    times: TaskTimes = field(default_factory=TaskTimes)
+    times: TaskTimes = field(default_factory=TaskTimes, compare=False, repr=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow that serves the run's type.
