@@ -107,15 +107,13 @@ class QueryGuard:
         # A task's time is that of its beginning, and only goes forward. An activation after the last task has no task
         # of its own: it has that one's time, also if that one failed, and more history.
         time, length = act.timestamp.ToNanoseconds(), act.history_length
-        old = time == self._time or time in self._times
-        self._ahead = not act.is_replaying and old and length > self._length
+        old, further = time == self._time or time in self._times, length > self._length
+        self._ahead = not act.is_replaying and old and further
         self._time, self._length = time, length
-        others = [job for job in act.jobs if not _is_local_end(job)]
-        if not act.is_replaying and others:
-            self._times.append(time)
-            if any(
-                not job.HasField("do_update") for job in others
-            ):  # a task whose updates are refused leaves no events
+        if not act.is_replaying:
+            if further:  # within a task, ends of local activities move its time on
+                self._times.append(time)
+            if any(not job.HasField("do_update") for job in act.jobs):  # a refused update's task leaves no events
                 self._live_length = length
         return in_step
 

@@ -145,12 +145,13 @@ def test_what_a_query_has_read_beyond_the_last_task_starts_the_next_one_over() -
     assert not run.told(15, updates=1)
 
 
-def test_so_it_does_where_the_last_task_has_failed() -> None:
+@pytest.mark.parametrize("signals", [0, 1])
+def test_so_it_does_where_the_last_task_has_failed(signals: int) -> None:
     """The time beyond it is then the failed one's, which no replay has shown."""
     run = Run()
     assert run.told(3, begins=(1,))
     assert run.asked(3)
-    assert not run.told(8, 1, signals=1), "this task fails"
+    assert not run.told(8, 1, signals=signals), "this task fails"
     run.evicted_and_back()
     assert run.told(3, signals=1, replaying=True)
     assert run.told(12, signals=1, at=8), "the query sees it"
