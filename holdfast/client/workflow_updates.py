@@ -44,7 +44,7 @@ server then refuses updates until it succeeds, and may wait 10 s before it tries
 """
 
 CLOSING: Final = "aborted by closing workflow"
-"""What it says of an update that a run ended before: it was not taken.
+"""What it says of an update that a run ended before: it was not accepted.
 
 It goes on saying that of this update id, even when there is another run of the workflow: we ask again under a new one.
 """
@@ -52,13 +52,13 @@ It goes on saying that of this update id, even when there is another run of the 
 TASK_LOST: Final = "due to unexpected workflow task failure"
 """What it says when the task that had the update was thrown away, as when something came as the run went on elsewhere.
 
-Nothing of that task holds, so the update was not taken.
+Nothing of that task holds, so the update was not accepted.
 """
 
 NOT_PROCESSED: Final = "wasn't processed by worker"
 """What it says when a worker, busy with something else, answered the task without a word about the update.
 
-It was not taken, and asking again is a new update.
+It was not accepted, and asking again is a new update.
 """
 
 LOST: Final = "AcceptedUpdateCompletedWorkflow"

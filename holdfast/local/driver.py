@@ -334,7 +334,7 @@ class LocalDriver(Generic[AnswerT]):
         """
         message = user_message(message) if isinstance(message, str) else message
         if message.role not in ROLES:
-            raise InvalidInput(f"a message of the role {message.role!r} is not taken: {ROLES_RULE}")
+            raise InvalidInput(f"a message of the role {message.role!r} is not accepted: {ROLES_RULE}")
         self._inbox.put(MessageArrived(message=message, at=self._clock()))
 
     def change(self, definition: AgentDefinition, *, budget: ExecutionBudget | None = None) -> None:

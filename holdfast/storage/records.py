@@ -155,9 +155,9 @@ class Records:
         try:
             data = await self._decoded(_record(execution_id), await self._objects.read(_record(execution_id)))
         except ObjectMissing:
-            told = f"there is no record of the execution {execution_id} in {self._objects.url}"
+            told = f"there is no record of the run {execution_id} in {self._objects.url}"
             raise RecordNotFound(
-                f"{told}; it is written when the execution ends (is the id right, and HOLDFAST_STORAGE that of the "
+                f"{told}; it is written when the run ends (is the id right, and HOLDFAST_STORAGE that of the "
                 "worker?)"
             ) from None
         try:
@@ -188,8 +188,8 @@ class Records:
         wanted = request.branch
         record = await self.by_id(wanted.execution_id)
         if record.agent_id != wanted.agent_id:
-            told = f"the execution {wanted.execution_id} is not the agent {wanted.agent_id}'s but {record.agent_id}'s"
-            raise RecordNotFound(f"{told}; name that agent, or an execution out of this one's records")
+            told = f"the run {wanted.execution_id} is not the agent {wanted.agent_id}'s but {record.agent_id}'s"
+            raise RecordNotFound(f"{told}; name that agent, or a run from its records")
         snapshot = await self.read_snapshot(record.snapshot)
         state = await self._whole(record.snapshot, snapshot)
         digest = record.snapshot
@@ -211,7 +211,7 @@ class Records:
             return None
 
     async def write_sink(self, name: str, data: bytes) -> None:
-        """Keep how far a sink has got, or what it has not taken, in the place of what it was. Raises StorageFailed."""
+        """Keep how far a sink has got, or what it has not accepted, replacing the previous value. Raises StorageFailed."""
         place = f"{SINKS}/{name}"
         await self._objects.replace(place, await self._encoded(place, data))
 
@@ -322,4 +322,4 @@ def _id(value: str) -> str:
     try:
         return checked_id(value)
     except ValueError as error:
-        raise InvalidInput(f"{error}; agents and executions are named by theirs") from None
+        raise InvalidInput(f"{error}; agents and runs are named by theirs") from None
