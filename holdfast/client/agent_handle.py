@@ -106,7 +106,7 @@ class AgentHandle(Generic[AnswerT]):
     async def open(self) -> SessionView:
         """Open the session, creating it if there is none, and return its view. An existing agent keeps its definition.
 
-        Raises UnknownAgent, DefinitionInvalid, ServerUnavailable; AgentNotFound without either a session or a definition.
+        Raises UnknownAgent, DefinitionInvalid, ServerUnavailable; AgentNotFound without a session or a definition.
         """
         seconds = BRANCH_SECONDS_MAX if self._initial.forked_from else None
         return await self._session.request_update(OPEN_UPDATE, None, SessionView, seconds_max=seconds)

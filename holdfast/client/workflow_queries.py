@@ -85,7 +85,9 @@ async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what:
     except InvalidInput as foreign:
         return foreign
     why, id_ = " ".join(str(error).split())[:200], own_id(handle.id)
-    return ServerUnavailable(f"the worker's answer for {what} {id_} cannot be read ({why}); is the worker of another version?")
+    return ServerUnavailable(
+        f"the worker's answer for {what} {id_} cannot be read ({why}); is the worker of another version?"
+    )
 
 
 async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:

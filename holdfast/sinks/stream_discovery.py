@@ -70,7 +70,7 @@ class Discovery:
         )
 
     async def ended(self, include: Include) -> tuple[list[EventStream], datetime]:
-        """Return the streams to `include` that ended since the last look, and the moment up to which that is all of them.
+        """Return the streams to `include` that ended since the last look, and the moment up to which they are complete.
 
         Raises RPCError.
         """

@@ -49,7 +49,9 @@ def run(
     *,
     from_file: Annotated[
         str | None,
-        typer.Option("--from", help="Continue from the state in this file, as `holdfast export` writes it.", metavar="FILE"),
+        typer.Option(
+            "--from", help="Continue from the state in this file, as `holdfast export` writes it.", metavar="FILE"
+        ),
     ] = None,
     budget: ExecutionBudget,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,

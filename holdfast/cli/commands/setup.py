@@ -41,7 +41,9 @@ STATES: Final = {
 @with_server()
 def setup(
     *,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 14 if any is missing or of another type.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 14 if any is missing or of another type.")
+    ] = False,
     create_namespace: Annotated[
         bool, typer.Option("--create-namespace", help="Create the namespace if it does not exist.")
     ] = False,

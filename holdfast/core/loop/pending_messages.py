@@ -113,9 +113,8 @@ def _queued(transition: Transition, messages: Sequence[Message]) -> bool:
             transition.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not accepted")
             break
         if used > MESSAGES_WAITING_BYTES_MAX:
-            transition.warn(
-                f"more than {MESSAGES_WAITING_BYTES_MAX:,} bytes of messages wait for one step; the rest was not accepted"
-            )
+            most = f"{MESSAGES_WAITING_BYTES_MAX:,} bytes"
+            transition.warn(f"more than {most} of messages wait for one step; the rest was not accepted")
             break
         waiting.append(message)
     added = len(waiting) - len(transition.execution.waiting_messages)
