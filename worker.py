@@ -102,7 +102,7 @@ async def serve(
     toolset = load_toolset(settings.modules)
     if not tools_only:
         toolset = with_fetch_tool(toolset, results)
-        toolset = RecordTools(records, whose).offered(toolset)
+        toolset = RecordTools(records, whose).with_records_tool(toolset)
     check_remote(toolset.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, toolset, chosen_model)

@@ -115,7 +115,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     prices = prices or _prices_of(model)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans)
     records = records_of(client.data_converter)
-    keeping, catalog = RecordActivities(records), Catalog(toolset, prices)
+    record_activities, catalog = RecordActivities(records), Catalog(toolset, prices)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
@@ -123,10 +123,10 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         catalog.resolve,
         catalog.check,
         take_up,
-        keeping.record,
-        keeping.branch,
-        keeping.find_session,
-        keeping.keep_session,
+        record_activities.record,
+        record_activities.branch,
+        record_activities.find_session,
+        record_activities.keep_session,
     ]
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     agents = Worker(

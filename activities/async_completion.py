@@ -43,13 +43,13 @@ async def to_its_end(
     except asyncio.CancelledError:
         why = activity.cancellation_details()
         # set by the SDK's own timer; the server may have had heartbeats from the guardian
-        given_up = why is not None and why.timed_out
-        if not given_up:
+        timed_out = why is not None and why.timed_out
+        if not timed_out:
             return work.result() if work.done() else await _ended(work)
     else:
         # it ended while this loop stood still: the SDK's timer may have fired behind it
-        given_up = silence() > SILENT_SECONDS_MAX
-    if not given_up:
+        timed_out = silence() > SILENT_SECONDS_MAX
+    if not timed_out:
         return work.result()
     handle = _handle()
     try:

@@ -87,11 +87,11 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
         raise _postponed(here, attempts, UNHEARD)
     clock = asyncio.get_running_loop().time
     waits_from = clock()
-    async with _turn(here, attempts) as tell_begun:
+    async with _turn(here, attempts) as report_start:
         async with _paced(here, attempts, traits, waits_from + TURN_SECONDS_MAX):
             if clock() - waits_from > LATE_SECONDS_MAX:
                 await _refuse_if_unwanted_by_now(here, attempts, traits)
-            await tell_begun()
+            await report_start()
             work = asyncio.create_task(running())
         return await _in_time(traits, work)
 
@@ -141,12 +141,12 @@ def _until_now(here: HeartbeatDetails) -> ToolAttempts:
 async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
     """Have a call that may have killed a worker wait for its turn; yield what tells the guardian that it begins."""
 
-    async def tell(*, turn: bool) -> None:
+    async def report(*, turn: bool) -> None:
         beside, blamed = (attempts.after_death(blamed=blamed) for blamed in (False, True))
         await here.tell(Details(attempts, beside, blamed, turn))
 
     if not attempts.suspect:
-        yield partial(tell, turn=False)
+        yield partial(report, turn=False)
         return
     await here.tell()
     try:
@@ -154,22 +154,22 @@ async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerato
             seconds = await here.turns.take(attempts.deaths, here)
     except TimeoutError:
         raise _postponed(here, attempts, "not begun yet: other calls that may have killed a worker go first") from None
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def prove() -> None:
         """End the turn of a call that has begun and killed nothing for so long."""
-        await begun.wait()
+        await started.wait()
         await asyncio.sleep(seconds)
-        await tell(turn=False)
+        await report(turn=False)
         here.turns.end(here)
 
-    async def tell_begun() -> None:
-        await tell(turn=True)
-        begun.set()
+    async def report_start() -> None:
+        await report(turn=True)
+        started.set()
 
     proving = asyncio.create_task(prove())
     try:
-        yield tell_begun
+        yield report_start
     finally:
         proving.cancel()
         here.turns.end(here)

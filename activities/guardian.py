@@ -111,7 +111,7 @@ class Attempt:
     ended_at: float | None = None
 
     @property
-    def begun(self) -> bool:
+    def runs_user_code(self) -> bool:
         """Whether code of a user's is running in it."""
         return bool(self.beside) and self.ended_at is None
 
@@ -154,16 +154,16 @@ class Guardian:
         """Take note of what the worker says until it is gone; return whether it has said farewell."""
         async for line in self._lines:
             self._spoke_at = time.monotonic()
-            told: dict[str, Any] = json.loads(line)
-            match told.get("do"):
+            message: dict[str, Any] = json.loads(line)
+            match message.get("do"):
                 case "hold":
-                    self._hold(told)
+                    self._hold(message)
                 case "end":
-                    self._end(told["key"])
+                    self._end(message["key"])
                 case "cache":
-                    self._cached[told["run"]] = told["workflow"]
+                    self._cached[message["run"]] = message["workflow"]
                 case "evict":
-                    self._cached.pop(told["run"], None)
+                    self._cached.pop(message["run"], None)
                 case "leaving":
                     self._blaming = False
                 case "farewell":
@@ -172,12 +172,12 @@ class Guardian:
                     pass  # it lives
         return False
 
-    def _hold(self, told: dict[str, Any]) -> None:
-        parts: dict[str, Any] = {name: base64.b64decode(told.get(name, "")) for name in PARTS}
-        run = (told["workflow"], told["run"])
-        if (before := self._attempts.get(told["key"])) is not None:
+    def _hold(self, message: dict[str, Any]) -> None:
+        parts: dict[str, Any] = {name: base64.b64decode(message.get(name, "")) for name in PARTS}
+        run = (message["workflow"], message["run"])
+        if (before := self._attempts.get(message["key"])) is not None:
             before.ended_at = time.monotonic()  # a heartbeat that still carries its old details is not sent
-        self._attempts[told["key"]] = Attempt(**parts, turn=bool(told.get("turn")), run=run)
+        self._attempts[message["key"]] = Attempt(**parts, turn=bool(message.get("turn")), run=run)
 
     def _end(self, key: int) -> None:
         now = time.monotonic()
@@ -239,8 +239,8 @@ class Guardian:
 
         And have tasks of the runs in the worker's cache offered to every worker.
         """
-        begun = [each for each in attempts if each.begun] if blaming else []
-        turns = [each for each in begun if each.turn]
+        blameable = [each for each in attempts if each.runs_user_code] if blaming else []
+        turns = [each for each in blameable if each.turn]
         at_once = asyncio.Semaphore(REPORTS_AT_ONCE)
         until = time.monotonic() + REPORT_SECONDS_MAX
         unreleased = dict(self._cached)
@@ -257,8 +257,8 @@ class Guardian:
 
         async def fail(attempt: Attempt) -> None:
             details = attempt.kept
-            if attempt in begun:
-                alone = len(begun) == 1
+            if attempt in blameable:
+                alone = len(blameable) == 1
                 details = attempt.blamed if alone or attempt in turns else attempt.beside
             request = RespondActivityTaskFailedRequest(
                 task_token=attempt.token,

@@ -101,11 +101,11 @@ _beating: Final = set[HeartbeatDetails]()
 
 def pulse() -> HeartbeatDetails:
     """Return the running activity's; one that only the activity itself beats where no interceptor is."""
-    found = _PULSE.get(None)
-    if found is None:
-        found = HeartbeatDetails()
-        _PULSE.set(found)
-    return found
+    details = _PULSE.get(None)
+    if details is None:
+        details = HeartbeatDetails()
+        _PULSE.set(details)
+    return details
 
 
 class Heartbeats(Interceptor):

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
-from activities.retry_deadline import TELL_TIMEOUT, RetryDeadline
+from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import Model, ModelRequest
@@ -63,71 +63,71 @@ QUERY_TIMEOUT: Final = timedelta(seconds=10)
 class Inference:
     """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: Model, offer: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
+    def __init__(self, model: Model, toolset: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
         self._model = InstrumentedModel(model, spans)
-        self._tools = {tool.name: tool for tool in offer.tools}
-        self._compilers = {compiler.name: compiler for compiler in offer.compilers}
+        self._tools = {tool.name: tool for tool in toolset.tools}
+        self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
         self._cache = cache
 
     @activity.defn(name=INFERENCE_ACTIVITY)
-    async def run(self, wanted: InferenceInput) -> InferenceAnswer:
+    async def run(self, call: InferenceInput) -> InferenceAnswer:
         """Ask the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
 
         Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
         heartbeats' details and counted in the answer; a failure has it as its details.
         """
-        progress, patience = _observed(wanted.patience_seconds)
-        begun = monotonic()
+        progress, patience = _observed(call.patience_seconds)
+        started_at = monotonic()
         try:
-            response = await _typed_failures(self._answer(wanted, progress), progress, patience)
+            response = await _typed_failures(self._answer(call, progress), progress, patience)
         except asyncio.CancelledError:
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
-            if (partial is None and failed == NOTHING_USED) or not _is_not_wanted():
+            if (partial is None and failed == NOTHING_USED) or not _is_cancelled_by_run():
                 raise
-            told = partial or InferenceResponse(finish_reason=CANCELLED)
-            return InferenceAnswer(response=told, complete=False, failed_usage=failed)
+            response = partial or InferenceResponse(finish_reason=CANCELLED)
+            return InferenceAnswer(response=response, complete=False, failed_usage=failed)
         return InferenceAnswer(
-            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - begun, 3)
+            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - started_at, 3)
         )
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
-    async def summarise(self, wanted: SummaryInput) -> SummaryText:
+    async def summarise(self, call: SummaryInput) -> SummaryText:
         """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`.
 
         Its usage is that of all attempts together; cancelled, it returns no text and what was used until then.
         """
-        progress, patience = _observed(wanted.patience_seconds)
+        progress, patience = _observed(call.patience_seconds)
         try:
-            response = await _typed_failures(self._summary(wanted, progress), progress, patience)
+            response = await _typed_failures(self._summary(call, progress), progress, patience)
         except asyncio.CancelledError:
             used = progress.fail()
-            if used == NOTHING_USED or not _is_not_wanted():
+            if used == NOTHING_USED or not _is_cancelled_by_run():
                 raise
             return SummaryText(text="", usage=used)
         usage = response.usage + progress.failed_usage
         return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=usage)
 
-    async def _answer(self, wanted: InferenceInput, progress: Progress) -> InferenceResponse:
-        transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
+    async def _answer(self, call: InferenceInput, progress: Progress) -> InferenceResponse:
+        transcript = await self._cache.transcript(activity.info().workflow_id or "", call, _fetch)
         opening = transcript.opening
         compiler = opening.definition.context.compiler
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
-            messages=self._compiled(transcript, wanted),
+            messages=self._compiled(transcript, call),
             tools=self._schemas(opening),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,
             # a compiler's messages differ from those that the workflow has bounded
-            input_max=wanted.input_max if compiler is None else None,  # nobody has counted what that adds
+            input_max=call.input_max if compiler is None else None,  # nobody has counted what that adds
         )
-        answer = checked_calls(await self._asked(request, wanted, progress), self._tools.values())
+        answer = checked_calls(await self._response(request, call, progress), self._tools.values())
         return checked(answer, request.response_format)
 
-    async def _asked(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+    async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Ask the model, for no more than the attempts before have left."""
         progress.count_unreported(request)
         request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
@@ -135,7 +135,7 @@ class Inference:
         await pulse().tell()
         return await self._model(request)
 
-    def _compiled(self, transcript: Transcript, wanted: InferenceInput) -> Sequence[Message]:
+    def _compiled(self, transcript: Transcript, call: InferenceInput) -> Sequence[Message]:
         definition = transcript.opening.definition
         name = definition.context.compiler
         if name is None:
@@ -147,7 +147,7 @@ class Inference:
                 transcript.messages,
                 definition.context,
                 activity.info().workflow_id or "",
-                metadata=wanted.metadata or {},
+                metadata=call.metadata or {},
                 system_prompt=definition.system_prompt,
             )
         )
@@ -156,18 +156,18 @@ class Inference:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
         return (*own, opening.spawn) if opening.spawn else tuple(own)
 
-    async def _summary(self, wanted: SummaryInput, progress: Progress) -> InferenceResponse:
-        buffer = await _asked(BUFFER_QUERY, BufferPage)
+    async def _summary(self, call: SummaryInput, progress: Progress) -> InferenceResponse:
+        buffer = await _query_result(BUFFER_QUERY, BufferPage)
         request = ModelRequest(
-            llm=wanted.llm,
+            llm=call.llm,
             system_prompt="",
             messages=buffer.messages,
             tools=(),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=call.max_output_tokens,
             listener=progress.add,
-            input_max=wanted.input_max,
+            input_max=call.input_max,
         )
-        return await self._asked(request, wanted, progress)
+        return await self._response(request, call, progress)
 
 
 def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
@@ -193,7 +193,7 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     return progress, patience
 
 
-def _is_not_wanted() -> bool:
+def _is_cancelled_by_run() -> bool:
     """Return whether the workflow cancelled this call: not a pause, a timeout or the worker's end, which repeat it."""
     why = activity.cancellation_details()
     # several flags can be set at once; one that is repeated must not return a result
@@ -221,7 +221,7 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None
     if wait is not None:
-        await _tell_spent(used)
+        await _signal_usage(used)
         await patience.tell(text, wait)
     elif failure.again:
         text = give_up_text(text, activity.info().attempt, patience.seconds)
@@ -229,7 +229,7 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
-async def _tell_spent(used: Usage) -> None:
+async def _signal_usage(used: Usage) -> None:
     """Tell the workflow what the attempts so far have used, before the server waits for the next one.
 
     Of a call that is cancelled in that wait nobody else can tell it any more. It costs a signal where an attempt failed
@@ -241,7 +241,7 @@ async def _tell_spent(used: Usage) -> None:
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
         await workflow.signal(
-            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT
+            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=SIGNAL_TIMEOUT
         )
 
 
@@ -255,10 +255,10 @@ def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = Fal
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:
     """Read a page of the transcript."""
-    return await _asked(TRANSCRIPT_QUERY, TranscriptPage, request)
+    return await _query_result(TRANSCRIPT_QUERY, TranscriptPage, request)
 
 
-async def _asked(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
+async def _query_result(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
     """Ask this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)

@@ -39,13 +39,13 @@ class InstrumentedModel:
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as the model does."""
         name = request.llm.model or self._default_name
-        telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
+        timed = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
         label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
-        begun, outcome = perf_counter(), "failed"
+        started_at, outcome = perf_counter(), "failed"
         for kind in REFUSED:
             _count_failures(0, label, kind)
         try:
-            with telling as span:
+            with timed as span:
                 response = await self._model(request)
                 if span is not None:
                     span.answered(response)
@@ -59,8 +59,8 @@ class InstrumentedModel:
             raise
         finally:
             calls, meter = metric_definitions.MODEL_CALLS, activity.metric_meter()
-            told = meter.create_histogram_float(calls.name, calls.about)
-            told.record(perf_counter() - begun, {"model": label, "outcome": outcome})
+            histogram = meter.create_histogram_float(calls.name, calls.about)
+            histogram.record(perf_counter() - started_at, {"model": label, "outcome": outcome})
         return response
 
 

@@ -39,8 +39,8 @@ class MeteredSink:
         try:
             await self._sink.deliver(batch)
         except Exception as error:
-            said = (word for kind, word in KINDS.items() if isinstance(error, kind))
-            self._count(metric_definitions.SINK_FAILURES, 1, type=next(said, "failed"))
+            kinds = (word for kind, word in KINDS.items() if isinstance(error, kind))
+            self._count(metric_definitions.SINK_FAILURES, 1, type=next(kinds, "failed"))
             raise
         self._count(metric_definitions.SINK_EVENTS, len(batch.events))
 

@@ -18,10 +18,10 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 
-TELL_TIMEOUT: Final = timedelta(seconds=2)
+SIGNAL_TIMEOUT: Final = timedelta(seconds=2)
 """How long telling the run that its call waits may take."""
 
-TOLD_FROM_SECONDS: Final = 5.0
+FIRST_REPORT_SECONDS: Final = 5.0
 """The first wait that the run is told of; each further one has taken twice the time of the one before."""
 
 SOONEST: Final = timedelta(milliseconds=1)
@@ -42,8 +42,8 @@ class RetryDeadline:
 
     def next_wait(self, named: timedelta | None) -> timedelta | None:
         """Return how long to wait before the next attempt, `named` being what the endpoint asked for; none if over."""
-        asked = None if named is None else named.total_seconds()
-        wait = next_wait_seconds(activity.info().attempt, asked, self._waited(self._now()), self.seconds)
+        requested_seconds = None if named is None else named.total_seconds()
+        wait = next_wait_seconds(activity.info().attempt, requested_seconds, self._waited(self._now()), self.seconds)
         # next_retry_delay replaces the policy's interval for this attempt alone; zero falls back to the policy
         return None if wait is None else max(timedelta(seconds=wait), SOONEST)
 
@@ -52,7 +52,7 @@ class RetryDeadline:
         info, now = activity.info(), self._now()
         if not doubles_within(self._waited(info.started_time), self._waited(now + wait)):
             return
-        told = ModelWait(
+        model_wait = ModelWait(
             call=info.activity_id,
             attempt=info.attempt,
             message=clamped(message, ERROR_CHARS_MAX),
@@ -61,7 +61,7 @@ class RetryDeadline:
         )
         workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         with suppress(RPCError):  # an ended run, or a server that is away: it is told nothing, and waits all the same
-            await workflow.signal(MODEL_WAIT_SIGNAL, told, rpc_timeout=TELL_TIMEOUT)
+            await workflow.signal(MODEL_WAIT_SIGNAL, model_wait, rpc_timeout=SIGNAL_TIMEOUT)
 
     def _now(self) -> datetime:
         # two machines' clocks may differ by more than a wait: the server's start plus what passed here
@@ -73,7 +73,7 @@ class RetryDeadline:
 
 def doubles_within(start: float, end: float) -> bool:
     """Return whether 5, 10, 20 … seconds (TOLD_FROM_SECONDS, doubled) are reached after `start` and by `end`."""
-    mark = TOLD_FROM_SECONDS
+    mark = FIRST_REPORT_SECONDS
     while mark <= start:
         mark *= 2
     return mark <= end

@@ -34,7 +34,7 @@ class Pacer:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._begun_at = 0.0
+        self._started_at = 0.0
         self._slow = 0
 
     async def take(self) -> None:
@@ -49,11 +49,11 @@ class Pacer:
     def give(self) -> None:
         """Have the next call begin, once the thread of the one that has just been made a task has started."""
         loop = asyncio.get_running_loop()
-        self._begun_at = loop.time()
-        loop.call_soon(self._begun)
+        self._started_at = loop.time()
+        loop.call_soon(self._release)
 
-    def _begun(self) -> None:
-        self._is_late(self._begun_at)
+    def _release(self) -> None:
+        self._is_late(self._started_at)
         self._lock.release()
 
     async def _calm(self) -> None:
@@ -61,7 +61,7 @@ class Pacer:
         in_time = late = 0
         while True:
             now = clock()
-            if not self._slow and now - self._begun_at >= PAUSE_SECONDS:
+            if not self._slow and now - self._started_at >= PAUSE_SECONDS:
                 return
             if self._slow and (in_time >= CALM_TURNS or late >= LATE_TURNS_MAX):
                 self._slow -= 1

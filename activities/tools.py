@@ -108,11 +108,11 @@ def _activity_of(
     return run
 
 
-def _metadata(given: object) -> Mapping[str, JsonValue]:
+def _metadata(value: object) -> Mapping[str, JsonValue]:
     """Return the agent's metadata as a call's input holds them; long ones come as bytes."""
-    if isinstance(given, bytes):
-        given = from_json(given)
-    return cast("Mapping[str, JsonValue]", given) if isinstance(given, dict) else {}
+    if isinstance(value, bytes):
+        value = from_json(value)
+    return cast("Mapping[str, JsonValue]", value) if isinstance(value, dict) else {}
 
 
 async def _run(
@@ -145,22 +145,22 @@ async def _run(
 
 
 @activity.defn(name=TAKE_UP_ACTIVITY)
-async def take_up(asked: PickupTime) -> PickupTime:
+async def take_up(request: PickupTime) -> PickupTime:
     """Return what was asked: as a local activity's result, the moment is recorded."""
-    return asked
+    return request
 
 
 class Catalog:
     """Answers which of this worker's tools and hooks an agent gets, and whether arguments fit a tool."""
 
-    def __init__(self, offer: Toolset, prices: PriceList) -> None:
-        self._offer = offer
+    def __init__(self, toolset: Toolset, prices: PriceList) -> None:
+        self._toolset = toolset
         self._prices = prices
 
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
         """Return what is wrong with arguments that a person gives to a call; a tool that is not here judges itself."""
-        tool = next((each for each in self._offer.tools if each.name == request.tool), None)
+        tool = next((each for each in self._toolset.tools if each.name == request.tool), None)
         if tool is None:
             return ArgumentsChecked(problem=None)
         return ArgumentsChecked(problem=await asyncio.to_thread(argument_problem, tool, request.arguments))
@@ -168,7 +168,7 @@ class Catalog:
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
         """Return the traits of what `request` names; a name that is not there fails for good."""
-        asked = AgentDefinition(
+        definition = AgentDefinition(
             name=request.agent,
             tools=request.tools,
             tools_deny=request.tools_deny,
@@ -178,7 +178,7 @@ class Catalog:
             approvals=request.approvals,
         )
         try:
-            equipment = self._offer.equip(asked)
+            equipment = self._toolset.equip(definition)
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None

@@ -80,41 +80,41 @@ class TranscriptCache:
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._kept: OrderedDict[str, Transcript] = OrderedDict()
+        self._transcripts: OrderedDict[str, Transcript] = OrderedDict()
 
-    async def transcript(self, execution_id: str, wanted: InferenceInput, fetch: FetchPage) -> Transcript:
+    async def transcript(self, execution_id: str, call: InferenceInput, fetch: FetchPage) -> Transcript:
         """Return the conversation at `wanted.target`, from the cache and the delta where they suffice.
 
         Raises TranscriptMismatch when even what the workflow answers does not add up to the target.
         """
-        base = Transcript.of(wanted.opening) if wanted.opening else self._known(execution_id, wanted)
+        base = Transcript.of(call.opening) if call.opening else self._cached(execution_id, call)
         # a rewind or another worker's attempt may have left a conversation that goes on differently
-        known = base and base.until(wanted.base)
-        found = known and known.extended(wanted.delta)
+        prefix = base and base.until(call.base)
+        transcript = prefix and prefix.extended(call.delta)
         # the digest decides, never the length: a stale cache can have as many messages
-        if found is None or found.marks[-1] != wanted.target:
-            found = await _completed(found, wanted.target, fetch)
-        self._keep(execution_id, found)
-        if wanted.continues is not None:
-            self._drop(wanted.continues)  # what it has is the beginning of what we keep now
-        return found
+        if transcript is None or transcript.marks[-1] != call.target:
+            transcript = await _completed(transcript, call.target, fetch)
+        self._keep(execution_id, transcript)
+        if call.continues is not None:
+            self._drop(call.continues)  # what it has is the beginning of what we keep now
+        return transcript
 
-    def _known(self, execution_id: str, wanted: InferenceInput) -> Transcript | None:
+    def _cached(self, execution_id: str, call: InferenceInput) -> Transcript | None:
         """Return the conversation of this execution, or of the one before it in its session."""
-        found = self._kept.get(execution_id)
-        return found if found or wanted.continues is None else self._kept.get(wanted.continues)
+        transcript = self._transcripts.get(execution_id)
+        return transcript if transcript or call.continues is None else self._transcripts.get(call.continues)
 
     def _keep(self, execution_id: str, transcript: Transcript) -> None:
-        replaced = self._kept.pop(execution_id, None)
+        replaced = self._transcripts.pop(execution_id, None)
         self._bytes += transcript.bytes - (replaced.bytes if replaced else 0)
-        self._kept[execution_id] = transcript
+        self._transcripts[execution_id] = transcript
         # the oldest first; even the one just added may be too large and go
-        while self._bytes > self._bytes_max and self._kept:
-            _, dropped = self._kept.popitem(last=False)
+        while self._bytes > self._bytes_max and self._transcripts:
+            _, dropped = self._transcripts.popitem(last=False)
             self._bytes -= dropped.bytes
 
     def _drop(self, execution_id: str) -> None:
-        dropped = self._kept.pop(execution_id, None)
+        dropped = self._transcripts.pop(execution_id, None)
         self._bytes -= dropped.bytes if dropped else 0
 
 

@@ -78,13 +78,13 @@ SEGMENT_ENCODING: Final = b"binary/plain"
 SEGMENT: Final = "holdfast-segment"
 """The mark of plain bytes that a codec has gone over."""
 
-KEPT: Final = "holdfast-kept"
+SNAPSHOT_MARK: Final = "holdfast-kept"
 """The mark of what has come of a `SnapshotReference`: the store's objects are encoded, this is not once more."""
 
 OPEN: Final = b"1"
 """What the mark says where there is no codec."""
 
-KEPT_ENCODING: Final = b"holdfast/kept"
+SNAPSHOT_ENCODING: Final = b"holdfast/kept"
 """The encoding of a `SnapshotReference`: the digest of its snapshot. Only its storage driver can read it."""
 
 NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
@@ -146,8 +146,8 @@ class PlainCodec(PayloadCodec):
             if payload.metadata.get("encoding") == SEALED_ENCODING:
                 key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
                 # raised within a workflow task it fails the task, which is retried until the key is there
-                told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
-                raise PayloadRefused(f"{told}; set {KEY_FILE}")
+                problem = f"a payload is encrypted with the key {key!r}, and this process has no key file"
+                raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         return list(payloads)
 
 
@@ -175,7 +175,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return [await self._decoded(payload) for payload in payloads]
 
     async def _encoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") == KEPT_ENCODING:
+        if payload.metadata.get("encoding") == SNAPSHOT_ENCODING:
             return payload
         # the codec runs before the storage, so that objects are encrypted; metadata it adds survives
         [encoded] = await self._codec.encode([payload])
@@ -186,7 +186,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return encoded
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get(KEPT) == self.opened:
+        if payload.metadata.get(SNAPSHOT_MARK) == self.opened:
             return payload
         [decoded] = await self._codec.decode([payload])
         return decoded
@@ -216,7 +216,7 @@ class PayloadFormat(PydanticPayloadConverter):
                 # the driver sees bytes and no types: an answer must be recognised in its payload
                 payload.data += ANSWER_END
             elif isinstance(value, SnapshotReference):
-                payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
+                payload.CopyFrom(Payload(metadata={"encoding": SNAPSHOT_ENCODING}, data=value.snapshot.encode()))
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
@@ -322,7 +322,7 @@ class PayloadDriver(StorageDriver):
         And for what stands for a snapshot, which is kept already.
         """
         metadata = payload.metadata
-        if metadata.get("encoding") == KEPT_ENCODING:
+        if metadata.get("encoding") == SNAPSHOT_ENCODING:
             return self
         if ANSWER in metadata or _is_answer(payload):
             # the server refuses a query's answer over 2 MB; below it nothing needs to be kept
@@ -336,7 +336,7 @@ class PayloadDriver(StorageDriver):
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Keep `payloads` and return a claim for each. Raises StorageFailed."""
         del context  # equal content is shared, whoever it is for
-        return list(await asyncio.gather(*(self._kept(payload) for payload in payloads)))
+        return list(await asyncio.gather(*(self._claim(payload) for payload in payloads)))
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -345,8 +345,8 @@ class PayloadDriver(StorageDriver):
         del context
         return list(await asyncio.gather(*(self._claimed(claim) for claim in claims)))
 
-    async def _kept(self, payload: Payload) -> StorageDriverClaim:
-        if payload.metadata.get("encoding") == KEPT_ENCODING:
+    async def _claim(self, payload: Payload) -> StorageDriverClaim:
+        if payload.metadata.get("encoding") == SNAPSHOT_ENCODING:
             return StorageDriverClaim(claim_data={SNAPSHOT: payload.data.decode()})
         # metadata is a map: without `deterministic` equal payloads would have different digests
         data = payload.SerializeToString(deterministic=True)
@@ -363,13 +363,15 @@ class PayloadDriver(StorageDriver):
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
         if snapshot is not None:
             frames = await self.records.frames(snapshot)
-            return Payload(metadata={"encoding": SEGMENT_ENCODING, KEPT: self._opened}, data=frames)
+            return Payload(metadata={"encoding": SEGMENT_ENCODING, SNAPSHOT_MARK: self._opened}, data=frames)
         data = self._recent.get(digest)
         if data is None:
             data = await self._objects.read(_name(digest))
             if digest_of(data) != digest:
-                told = f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
-                raise StorageFailed(f"{told}; restore it from a backup")
+                problem = (
+                    f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
+                )
+                raise StorageFailed(f"{problem}; restore it from a backup")
             self._recent.put(digest, data)
         try:
             return Payload.FromString(data)

@@ -127,26 +127,26 @@ class EncryptionCodec(PayloadCodec):
     def _opened(self, payload: Payload) -> Payload:
         metadata = payload.metadata
         if metadata.get("encoding") != SEALED_ENCODING:
-            told = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
+            problem = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
             remedy = "does whoever wrote it have the key file, and is it Holdfast's codec?"
-            return self._never(f"{told}, and this process takes encrypted ones only; {remedy}")
+            return self._never(f"{problem}, and this process takes encrypted ones only; {remedy}")
         key_id, bound = metadata.get(KEY, b""), metadata.get(FOR, b"")
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             there = ", ".join(key.id for key in self._ring.keys)
-            told = f"a payload is encrypted with the key {_shown(key_id)}, and the key file has only {there}"
-            raise PayloadRefused(f"{told}; put that key's line back into the file ({KEY_FILE})")
+            problem = f"a payload is encrypted with the key {_shown(key_id)}, and the key file has only {there}"
+            raise PayloadRefused(f"{problem}; put that key's line back into the file ({KEY_FILE})")
         if self._bound and bound != self._bound and (bound or self._bound.startswith(b"object:")):
-            told = f"a payload of {_shown(bound)} stands in the place of one of {_shown(self._bound)}"
-            return self._never(f"{told}; somebody has moved it: restore the database, or the object, from a backup")
+            problem = f"a payload of {_shown(bound)} stands in the place of one of {_shown(self._bound)}"
+            return self._never(f"{problem}; somebody has moved it: restore the database, or the object, from a backup")
         try:
             return _unpacked(
                 cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], _associated(key_id, bound))
             )
         except (InvalidTag, ValueError, DecodeError, zstandard.ZstdError):
-            told = f"a payload cannot be decrypted with the key {_shown(key_id)}"
+            problem = f"a payload cannot be decrypted with the key {_shown(key_id)}"
             remedy = "either the key file has another key of that name, or the payload was changed"
-            raise PayloadRefused(f"{told}: {remedy}; restore whichever it is") from None
+            raise PayloadRefused(f"{problem}: {remedy}; restore whichever it is") from None
 
 
 def codec_at(path: Path) -> EncryptionCodec:

@@ -61,12 +61,12 @@ class ResultStore:
         if _is_whole(text):
             return text
         try:
-            async with asyncio.timeout(_keeping_seconds(seconds_max)):
-                reference = await self._kept(text, context.execution_id)
+            async with asyncio.timeout(_write_seconds_max(seconds_max)):
+                reference = await self._reference(text, context.execution_id)
         except TimeoutError:
-            return _not_kept(text, "the storage took too long")
+            return _cut_off(text, "the storage took too long")
         except Exception as error:  # noqa: BLE001  # whatever it is, the call must not be repeated for it
-            return _not_kept(text, str(error) if isinstance(error, HoldfastError) else type(error).__name__)
+            return _cut_off(text, str(error) if isinstance(error, HoldfastError) else type(error).__name__)
         return reference.shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
     async def read(self, execution_id: str, ref: str, offset: int, limit: int) -> str:
@@ -80,14 +80,14 @@ class ResultStore:
         if offset < 0 or limit < 1:
             raise InvalidArguments(f"offset is {offset} and limit {limit}; at least 0 and 1 are needed")
         try:
-            found, total = await self._parts.read_range(
+            data, total = await self._parts.read_range(
                 _folder(execution_id), ref, offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
             )
         except ObjectMissing:
             raise InvalidArguments(f"this run has kept no result {ref}; results of other runs cannot be read") from None
         if offset >= total:
             raise InvalidArguments(f"the result {ref} has {total:,} bytes; read from an offset below that")
-        start, text = _whole_characters(found, offset)
+        start, text = _whole_characters(data, offset)
         if start + len(text.encode()) >= total and _is_whole(text):
             return text
         return Reference(ref, f"{total:,}", start).shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
@@ -112,17 +112,17 @@ class ResultStore:
         schema = made.schema.model_copy(update={"name": FETCH_TOOL})
         return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": FETCH_TOOL}))
 
-    async def _kept(self, text: str, execution_id: str) -> Reference:
+    async def _reference(self, text: str, execution_id: str) -> Reference:
         data = await asyncio.to_thread(text.encode)
-        kept = data
+        content = data
         if len(data) > RESULT_KEPT_BYTES_MAX:
-            kept = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
-        ref = await self._parts.write(_folder(execution_id), kept)
-        beyond = "" if kept is data else f" that are kept (the result had {len(data):,})"
-        return Reference(ref, f"{len(kept):,}{beyond}")
+            content = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
+        ref = await self._parts.write(_folder(execution_id), content)
+        beyond = "" if content is data else f" that are kept (the result had {len(data):,})"
+        return Reference(ref, f"{len(content):,}{beyond}")
 
 
-def _keeping_seconds(left: float) -> float:
+def _write_seconds_max(left: float) -> float:
     """Return how long keeping a result may take where its call has so many seconds left."""
     return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
 
@@ -137,7 +137,7 @@ def _is_whole(text: str) -> bool:
     return len(text) <= TOOL_RESULT_CHARS_MAX and json_size(text) <= TOOL_RESULT_BYTES_MAX
 
 
-def _not_kept(text: str, why: str) -> str:
+def _cut_off(text: str, why: str) -> str:
     """Return what the model sees of a result whose rest is lost."""
     note = f"\n[the rest was not kept: {' '.join(clamped(why, CAUSE_CHARS_MAX).split())}]"
     return clamped_json(text, TOOL_RESULT_BYTES_MAX - json_size(note), TOOL_RESULT_CHARS_MAX - len(note)) + note

@@ -67,8 +67,8 @@ class KeyRing:
                     _log.warning("the key file %s can be read by others than its owner; run: chmod 600 %s", path, path)
                 data = opened.read(KEY_FILE_BYTES_MAX + 1)
         except OSError as error:
-            told = f"the key file {path} cannot be read ({error.strerror})"
-            raise InvalidInput(f"{told}; is {KEY_FILE} right? `holdfast codec-key FILE` makes one") from None
+            problem = f"the key file {path} cannot be read ({error.strerror})"
+            raise InvalidInput(f"{problem}; is {KEY_FILE} right? `holdfast codec-key FILE` makes one") from None
         if len(data) > KEY_FILE_BYTES_MAX:
             raise InvalidInput(f"the key file {path} has more than {KEY_FILE_BYTES_MAX:,} bytes; is it a key file?")
         keys = tuple(_keys(path, data.decode("utf-8", errors="replace")))
@@ -92,8 +92,8 @@ def create_key_file(path: Path, key_id: str | None = None) -> str:
     """
     key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(3)}"
     if _ID.fullmatch(key_id) is None:
-        told = f"the key id {key_id[:80]!r} cannot be used"
-        raise InvalidInput(f"{told}; take up to 64 letters, digits, dots, dashes and underscores")
+        problem = f"the key id {key_id[:80]!r} cannot be used"
+        raise InvalidInput(f"{problem}; take up to 64 letters, digits, dots, dashes and underscores")
     line = f"{key_id}:{b64encode(secrets.token_bytes(KEY_BYTES)).decode()}\n"
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -102,9 +102,9 @@ def create_key_file(path: Path, key_id: str | None = None) -> str:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        told = f"the file {path} is there already and stays as it is: a lost key loses all it has encrypted"
+        problem = f"the file {path} is there already and stays as it is: a lost key loses all it has encrypted"
         raise InvalidInput(
-            f"{told}; to rotate, add the new key's line below the others first: docs/encryption.md"
+            f"{problem}; to rotate, add the new key's line below the others first: docs/encryption.md"
         ) from None
     except OSError as error:
         raise InvalidInput(f"the key file {path} cannot be written ({error.strerror})") from None

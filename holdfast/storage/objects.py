@@ -42,7 +42,7 @@ Otherwise content that a run of today shares with one of last month would go wit
 LISTED_AT_ONCE: Final = 1_000
 """How many names of a listing are taken at the same time: as many as a bucket gives in one answer."""
 
-SAID_CHARS_MAX: Final = 300
+ERROR_TEXT_CHARS_MAX: Final = 300
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -63,7 +63,7 @@ class Objects:
 
         A name must therefore say its content: whoever writes it again writes the same. Raises StorageFailed.
         """
-        async with self._told("write", name):
+        async with self._typed_errors("write", name):
             if not await self._is_there(name, len(data)):
                 await self._put(name, data)
 
@@ -72,7 +72,7 @@ class Objects:
 
         Raises StorageFailed.
         """
-        async with self._told("write", name):
+        async with self._typed_errors("write", name):
             await self._put(name, data)
 
     async def _put(self, name: str, data: bytes) -> None:
@@ -84,7 +84,7 @@ class Objects:
     async def has(self, name: str) -> bool:
         """Return whether anything is kept under `name`. Raises StorageFailed."""
         try:
-            async with self._told("read", name):
+            async with self._typed_errors("read", name):
                 await self._facts(name)
         except ObjectMissing:
             return False
@@ -96,51 +96,51 @@ class Objects:
         Nothing where there is no such folder. Raises StorageFailed.
         """
         try:
-            async with self._told("list", prefix):
+            async with self._typed_errors("list", prefix):
                 if self._folder is not None:
-                    found = await asyncio.to_thread(self._folder.names, prefix)
+                    names = await asyncio.to_thread(self._folder.names, prefix)
                 else:
-                    found = await self._listed(prefix, limit)
+                    names = await self._listed(prefix, limit)
         except ObjectMissing:
             return []
-        return sorted(found)[:limit]
+        return sorted(names)[:limit]
 
     async def _listed(self, prefix: str, limit: int) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         at_once = max(1, min(limit, LISTED_AT_ONCE))
         listing = obstore.list(self._bucket(), prefix, chunk_size=at_once)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
         async for chunk in listing:
-            found += (each["path"] for each in chunk)
-            if len(found) >= limit:  # buckets list in order
+            names += (each["path"] for each in chunk)
+            if len(names) >= limit:  # buckets list in order
                 break
-        return found
+        return names
 
     async def read(self, name: str) -> bytes:
         """Return what is kept under `name`. Raises ObjectMissing, StorageFailed."""
-        async with self._told("read", name):
+        async with self._typed_errors("read", name):
             if self._folder is not None:
                 return (await asyncio.to_thread(self._folder.read, name))[0]
-            found = await obstore.get_async(self._bucket(), name)
-            return bytes(await found.bytes_async())
+            result = await obstore.get_async(self._bucket(), name)
+            return bytes(await result.bytes_async())
 
     async def _facts(self, name: str) -> tuple[int, datetime]:
         """Return the size of what is kept under `name`, and when it was written."""
         if self._folder is not None:
             facts = await asyncio.to_thread(self._folder.facts, name)
             return facts.st_size, datetime.fromtimestamp(facts.st_mtime, UTC)
-        found = await obstore.head_async(self._bucket(), name)
-        return found["size"], found["last_modified"]
+        head = await obstore.head_async(self._bucket(), name)
+        return head["size"], head["last_modified"]
 
     async def _is_there(self, name: str, size: int) -> bool:
         """Return whether the object is there, whole and young."""
         try:
-            found, written = await self._facts(name)
+            actual_size, written = await self._facts(name)
         except (FileNotFoundError, PermissionDeniedError):  # S3 says the latter of what is missing to who may not list
             return False
-        return found == size and datetime.now(UTC) - written < RENEWED_AFTER
+        return actual_size == size and datetime.now(UTC) - written < RENEWED_AFTER
 
     @asynccontextmanager
-    async def _told(self, what: str, name: str) -> AsyncGenerator[None]:
+    async def _typed_errors(self, what: str, name: str) -> AsyncGenerator[None]:
         """Turn whatever goes wrong into one error of ours that says where."""
         try:
             async with asyncio.timeout(OPERATION_SECONDS):
@@ -160,9 +160,9 @@ class Objects:
             return (
                 f"the disk is full{_free(self._folder.path)}; make room on it, or name another place (HOLDFAST_STORAGE)"
             )
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        said = " ".join(said.partition("\n\nDebug source")[0].split())[:SAID_CHARS_MAX]
-        return f"{said}; {self._remedy()}"
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = " ".join(text.partition("\n\nDebug source")[0].split())[:ERROR_TEXT_CHARS_MAX]
+        return f"{text}; {self._remedy()}"
 
     def _remedy(self) -> str:
         if self._folder is None:

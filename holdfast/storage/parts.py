@@ -79,8 +79,8 @@ class EncodedParts:
             return b"", parts.size
         first, last = start // RESULT_PART_BYTES, (end - 1) // RESULT_PART_BYTES
         numbers = range(first, last + 1)
-        found = b"".join([await self._read(f"{folder}/{ref}.{each}", parts.digests[each]) for each in numbers])
-        return found[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], parts.size
+        data = b"".join([await self._read(f"{folder}/{ref}.{each}", parts.digests[each]) for each in numbers])
+        return data[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], parts.size
 
     async def _write(self, name: str, data: bytes) -> None:
         payload = Payload(metadata={"encoding": ENCODING}, data=data)
@@ -98,8 +98,8 @@ class EncodedParts:
         if self._codec is not None:
             [payload] = await codec_for_object(self._codec, name).decode([payload])
         elif payload.metadata.get("encoding") == SEALED_ENCODING:
-            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
-            raise PayloadRefused(f"{told}; set {KEY_FILE}")
+            problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if not digest_of(payload.data).startswith(digest):
             raise self._damaged(name, "its content has another digest")
         return payload.data

@@ -46,12 +46,12 @@ class RecordTools:
         self._records = records
         self._whose = whose
 
-    def offered(self, offer: Toolset) -> Toolset:
+    def with_records_tool(self, toolset: Toolset) -> Toolset:
         """Return `offer` with the tool, for agents that name it or the capability; as it is where it has one."""
-        if any(tool.name == RECORDS_TOOL for tool in offer.tools):
-            return offer
+        if any(tool.name == RECORDS_TOOL for tool in toolset.tools):
+            return toolset
         bundle = Capability(name=CAPABILITY, tools=(RECORDS_TOOL,))
-        return replace(offer, tools=(*offer.tools, self.tool()), capabilities=(*offer.capabilities, bundle))
+        return replace(toolset, tools=(*toolset.tools, self.tool()), capabilities=(*toolset.capabilities, bundle))
 
     def tool(self) -> AnyTool:
         """Return the tool."""
@@ -94,8 +94,8 @@ class RecordTools:
         except (RecordNotFound, InvalidInput):
             record = None
         if record is None or record.agent_id != agent_id:
-            told = f"{execution_id[:80]!r} is none of your records"
-            raise InvalidArguments(f"{told}; call {RECORDS_TOOL} without an execution_id to see which there are")
+            problem = f"{execution_id[:80]!r} is none of your records"
+            raise InvalidArguments(f"{problem}; call {RECORDS_TOOL} without an execution_id to see which there are")
         if not 1 <= from_step <= max(1, record.step_count):
             raise InvalidArguments(f"the record has {record.step_count} steps; read from one of those")
         state = await self._records.state_of(record)
@@ -132,10 +132,10 @@ def _shown(record: ExecutionRecord) -> str:
 
 
 def _step(step: AgentStep) -> str:
-    said = step.inference_response or step.partial_response
+    response = step.inference_response or step.partial_response
     lines = [f"step {step.number}"]
-    if said is not None and said.text.strip():
-        lines.append(clamped(said.text, RECORDED_TEXT_CHARS_MAX))
+    if response is not None and response.text.strip():
+        lines.append(clamped(response.text, RECORDED_TEXT_CHARS_MAX))
     for each in step.tool_executions:
         call = clamped(each.call.arguments_text, RECORDED_CALL_CHARS_MAX)
         lines.append(f"called {each.call.name}({call}): {clamped(each.answer.text, RECORDED_CALL_CHARS_MAX)}")

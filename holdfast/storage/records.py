@@ -155,9 +155,9 @@ class Records:
         try:
             data = await self._decoded(_record(execution_id), await self._objects.read(_record(execution_id)))
         except ObjectMissing:
-            told = f"there is no record of the run {execution_id} in {self._objects.url}"
+            problem = f"there is no record of the run {execution_id} in {self._objects.url}"
             raise RecordNotFound(
-                f"{told}; it is written when the run ends (is the id right, and HOLDFAST_STORAGE that of the "
+                f"{problem}; it is written when the run ends (is the id right, and HOLDFAST_STORAGE that of the "
                 "worker?)"
             ) from None
         try:
@@ -185,16 +185,16 @@ class Records:
         Raises RecordNotFound for an execution that is not there or another agent's, InvalidInput for a step that there
         is not, StorageFailed.
         """
-        wanted = request.branch
-        record = await self.by_id(wanted.execution_id)
-        if record.agent_id != wanted.agent_id:
-            told = f"the run {wanted.execution_id} is not the agent {wanted.agent_id}'s but {record.agent_id}'s"
-            raise RecordNotFound(f"{told}; name that agent, or a run from its records")
+        branch = request.branch
+        record = await self.by_id(branch.execution_id)
+        if record.agent_id != branch.agent_id:
+            problem = f"the run {branch.execution_id} is not the agent {branch.agent_id}'s but {record.agent_id}'s"
+            raise RecordNotFound(f"{problem}; name that agent, or a run from its records")
         snapshot = await self.read_snapshot(record.snapshot)
         state = await self._whole(record.snapshot, snapshot)
         digest = record.snapshot
-        if wanted.steps is not None and wanted.steps != record.step_count:
-            digest = await self.write_snapshot(cut(snapshot, state, wanted.steps))
+        if branch.steps is not None and branch.steps != record.step_count:
+            digest = await self.write_snapshot(cut(snapshot, state, branch.steps))
         return Branched(snapshot=digest, messages_before=messages_before(state))
 
     async def write_session(self, agent_id: str, data: bytes) -> None:
@@ -211,7 +211,7 @@ class Records:
             return None
 
     async def write_sink(self, name: str, data: bytes) -> None:
-        """Keep how far a sink has got, or what it has not accepted, replacing the previous value. Raises StorageFailed."""
+        """Store a sink's position, or what it did not accept, replacing the previous one. Raises StorageFailed."""
         place = f"{SINKS}/{name}"
         await self._objects.replace(place, await self._encoded(place, data))
 
@@ -280,11 +280,11 @@ class Records:
             except PayloadRefused as error:
                 raise PayloadRefused(f"the object {name} in {self._objects.url}: {error}") from None
             except Exception as error:  # noqa: BLE001  # whatever a codec raises for what it did not write
-                told = f"cannot be decoded ({type(error).__name__})"
-                raise StorageFailed(f"the object {name} in {self._objects.url} {told}; {KEY_REMEDY}") from None
+                problem = f"cannot be decoded ({type(error).__name__})"
+                raise StorageFailed(f"the object {name} in {self._objects.url} {problem}; {KEY_REMEDY}") from None
         elif payload.metadata.get("encoding") == SEALED_ENCODING:
-            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
-            raise PayloadRefused(f"{told}; set {KEY_FILE}")
+            problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if payload.metadata.get("encoding") != ENCODING:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data
