@@ -1,4 +1,4 @@
-"""Model calls as activities: `inference`, `summarise`. Retries belong to Temporal, the conversation to the workflow."""
+"""Model calls as activities: `inference`, `summarise`. Temporal retries them; the workflow owns the conversation."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ if TYPE_CHECKING:  # an extra
 AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
-"""How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
+"""How long one query to the workflow (a page of the transcript, the buffer) may take; then the attempt fails."""
 
 
 class Inference:
-    """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
+    """The model calls with their dependencies: the endpoint, the tools' schemas, the transcripts."""
 
     def __init__(self, model: Model, toolset: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
         self._model = InstrumentedModel(model, spans)
@@ -71,10 +71,10 @@ class Inference:
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, call: InferenceInput) -> InferenceAnswer:
-        """Ask the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
+        """Call the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
 
-        Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
-        heartbeats' details and counted in the answer; a failure has it as its details.
+        When cancelled, it ends the call and returns the partial answer. The usage of failed attempts travels in the
+        heartbeat details and is counted in the answer; a failure carries it as its details.
         """
         progress, patience = _observed(call.patience_seconds)
         started_at = monotonic()
@@ -94,9 +94,9 @@ class Inference:
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
     async def summarise(self, call: SummaryInput) -> SummaryText:
-        """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`.
+        """Have the model summarise the messages in the run's buffer; failures have the types of `run`.
 
-        Its usage is that of all attempts together; cancelled, it returns no text and what was used until then.
+        The usage covers all attempts. When cancelled, it returns no text and the usage so far.
         """
         progress, patience = _observed(call.patience_seconds)
         try:
@@ -122,13 +122,13 @@ class Inference:
             response_format=opening.definition.response_format,
             listener=progress.add,
             # a compiler's messages differ from those that the workflow has bounded
-            input_max=call.input_max if compiler is None else None,  # nobody has counted what that adds
+            input_max=call.input_max if compiler is None else None,  # what a compiler adds was not counted
         )
         answer = checked_calls(await self._response(request, call, progress), self._tools.values())
         return checked(answer, request.response_format)
 
     async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
-        """Ask the model, for no more than the attempts before have left."""
+        """Call the model, with no more output than the previous attempts have left."""
         progress.count_unreported(request)
         request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
@@ -171,9 +171,9 @@ class Inference:
 
 
 def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
-    """Begin where the attempt before left off, and have the heartbeats tell how far this one comes.
+    """Continue from the previous attempt's progress, and make the heartbeats carry this attempt's.
 
-    Raises ApplicationError for a call that is lost with its worker again and again: it may be what ends them.
+    Raises ApplicationError for a call that is lost with its worker again and again: it may be what kills the workers.
     """
     info = activity.info()
     progress = Progress.after(info.heartbeat_details, info.attempt)
@@ -194,14 +194,14 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
 
 
 def _is_cancelled_by_run() -> bool:
-    """Return whether the workflow cancelled this call: not a pause, a timeout or the worker's end, which repeat it."""
+    """Return whether the workflow cancelled this call; after a pause, timeout or worker shutdown it is retried."""
     why = activity.cancellation_details()
-    # several flags can be set at once; one that is repeated must not return a result
+    # several flags can be set at once; a call that is retried must not return a result
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
 async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
-    """Return the answer; a failure goes out with its type, bounded and encodable, and with what was used."""
+    """Return the answer, or raise a failure that has its type and the usage, and is bounded and encodable."""
     try:
         return await answer
     except ModelFailure as failure:
@@ -209,15 +209,15 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patien
     except CompilerFailed as error:
         record = error_record(error, "model")
         raised = ModelFailure(record.message, kind=record.type)
-    except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
+    except Exception as error:  # noqa: BLE001  # a failure may hold only what is bounded and encodable
         record = error_record(error, "model")
-        # not known to be final, so it is retried; patience ends it
+        # it may be temporary, so it is retried until the patience is over
         raised = ModelFailure(record.message, kind=record.type, again=True)
     raise await _failure(raised, progress, patience) from None
 
 
 async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDeadline) -> ApplicationError:
-    """Return how an attempt fails: the server makes the next one after the wait that it names, or none any more."""
+    """Return an attempt's failure; it tells the server how long to wait before the next one, or to stop retrying."""
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None
     if wait is not None:
@@ -230,26 +230,26 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
 
 
 async def _signal_usage(used: Usage) -> None:
-    """Tell the workflow what the attempts so far have used, before the server waits for the next one.
+    """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
-    Of a call that is cancelled in that wait nobody else can tell it any more. It costs a signal where an attempt failed
-    that had reached its endpoint, which is seldom.
+    If the call is cancelled in that wait, nothing else can report it. It costs one signal per failed attempt that had
+    reached its endpoint, which is rare.
     """
     info = activity.info()
     if used == NOTHING_USED:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-    with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
+    with suppress(RPCError):  # the run has ended or the server is down; the failure itself carries the usage too
         await workflow.signal(
             SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=SIGNAL_TIMEOUT
         )
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
-    """Return what all attempts used, having left it for the next one, which takes silence for a lost attempt."""
+    """Leave the usage of all attempts for the next one and return it; without it the next assumes a lost attempt."""
     used = progress.fail(usage, free=free)
     # the SDK sends the heartbeat it holds back before it reports the failure
-    pulse().beat()  # with it, also when the first attempt began
+    pulse().beat()  # it also carries when the first attempt started
     return used
 
 
@@ -259,7 +259,7 @@ async def _fetch(request: TranscriptRequest) -> TranscriptPage:
 
 
 async def _query_result(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
-    """Ask this activity's own workflow; a query writes no history."""
+    """Query this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     # without a worker a query hangs until its rpc_timeout, so it always has one

@@ -1,4 +1,4 @@
-"""Requests to a model's endpoint as they are told: each a metric, and a span where traces are on. Decides nothing."""
+"""Metrics for every request to a model's endpoint, and a span if traces are on. Decides nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MODELS: Final = Labels()
 KINDS: Final = Labels()
 
 REFUSED: Final = ("NotAuthorised", "QuotaExceeded", "ModelNotFound")
-"""Failures that alerts are about, told of before there is one: a rate sees nothing of a counter that begins with 1."""
+"""Failures to alert on. Their counters start at 0 before any failure: a rate misses a counter that starts at 1."""
 
 
 class InstrumentedModel:
-    """A model that asks `model`, and tells how that went."""
+    """A model that calls `model` and records the outcome."""
 
     def __init__(self, model: Model, spans: Spans | None) -> None:
         self._model = model
