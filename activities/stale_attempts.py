@@ -50,7 +50,7 @@ FIRST: Final = PreviousAttempt()
 
 
 async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
-    """Raise ApplicationError for an attempt after the run's time limit, or a retry or late one no longer wanted.
+    """Raise ApplicationError for an attempt past the run's time limit, or no longer wanted.
 
     An attempt is no longer wanted if its run has ended or the server has timed it out: a worker that was frozen starts
     what it had received before. With `late`, the server is asked whatever the clocks say. Returns what is known about

@@ -1,4 +1,4 @@
-"""`LruCache`: the content that was last used, by its digest, in bounded memory."""
+"""`LruCache`: recently used content by digest, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Lock
 
 
 class LruCache:
-    """At most `bytes_max` bytes, the least recently used go first. Safe to use from any thread."""
+    """At most `bytes_max` bytes; the least recently used content goes first. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -17,7 +17,7 @@ class LruCache:
         self._lock = Lock()
 
     def get(self, digest: str) -> bytes | None:
-        """Return the content, none when it is not here (any more)."""
+        """Return the content; None if it is not cached (any more)."""
         with self._lock:
             content = self._contents.get(digest)
             if content is not None:
@@ -25,7 +25,7 @@ class LruCache:
             return content
 
     def put(self, digest: str, data: bytes) -> None:
-        """Keep the content for a while; what is larger than all of it is not kept."""
+        """Cache the content, unless it is larger than the whole cache."""
         with self._lock:
             if digest in self._contents or len(data) > self._bytes_max:
                 return
@@ -37,5 +37,5 @@ class LruCache:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 in hexadecimal digits, by which content is named."""
+    """Return the content's SHA-256 as hexadecimal digits; it names the content."""
     return sha256(data).hexdigest()

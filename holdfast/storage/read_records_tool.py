@@ -1,7 +1,7 @@
-"""`read_records`: the tool by which an agent looks at what it did in earlier executions. It reads its own, no other's.
+"""`read_records`: the tool by which an agent reads what it did in earlier executions. It reads only its own records.
 
-Whose records they are is not an argument: the run that calls is asked which agent it belongs to, whatever its model has
-been talked into.
+The agent is not an argument: the calling run is asked which agent it belongs to, so a manipulated model cannot read
+another agent's records.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord
 
 RECORD_SHOWN_CHARS_MAX: Final = 20_000
-"""The most of its records that an agent is shown at once, in characters."""
+"""The most that one call shows, in characters."""
 
 RECORDED_CALL_CHARS_MAX: Final = 500
-"""How much of a call's arguments, and of its result, it sees of a step in them."""
+"""How many characters are shown of a recorded call's arguments, and of its result."""
 
 CAPABILITY: Final = "records"
-"""What an agent names to get the tool; without, it has to name the tool itself."""
+"""The capability that contains the tool; an agent can also name the tool itself."""
 
 LISTED: Final = 20
-"""How many records are listed when the model does not say."""
+"""How many records are listed by default."""
 
 LISTED_MAX: Final = 100
 
 Whose = Callable[[str], Awaitable[str]]
-"""Says of an execution which agent's it is."""
+"""Returns the agent id of an execution."""
 
 
 class RecordTools:
-    """The tool, over one record store."""
+    """The tool that reads one record store."""
 
     def __init__(self, records: ExecutionStore, whose: Whose) -> None:
         self._records = records
         self._whose = whose
 
     def with_records_tool(self, toolset: Toolset) -> Toolset:
-        """Return `offer` with the tool, for agents that name it or the capability; as it is where it has one."""
+        """Return `toolset` with the tool, for agents that name it or the capability; unchanged if it has one."""
         if any(tool.name == RECORDS_TOOL for tool in toolset.tools):
             return toolset
         bundle = Capability(name=CAPABILITY, tools=(RECORDS_TOOL,))
@@ -72,12 +72,12 @@ class RecordTools:
                 return await self.listed(agent_id, limit)
             return await self.read(agent_id, execution_id, from_step, limit)
 
-        # under a name that no other tool can be given
+        # the name is reserved: no other tool can have it
         schema = made.schema.model_copy(update={"name": RECORDS_TOOL})
         return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": RECORDS_TOOL}))
 
     async def listed(self, agent_id: str, limit: int) -> str:
-        """Return the agent's latest records as text, a paragraph each, the newest first. Raises StorageFailed."""
+        """Return the agent's latest records as text, one paragraph each, newest first. Raises StorageFailed."""
         records = await self._records.by_agent(agent_id, max(1, min(limit, LISTED_MAX)))
         if not records:
             return "There are no records yet: each is written when its execution has ended."
@@ -85,9 +85,9 @@ class RecordTools:
         return "\n\n".join(clamped(_shown(record), share) for record in records)
 
     async def read(self, agent_id: str, execution_id: str, from_step: int, limit: int) -> str:
-        """Return one of the agent's records as text: what was asked, its steps as far as they fit, the answer.
+        """Return one of the agent's records as text: the question, the steps as far as they fit, the answer.
 
-        Raises InvalidArguments for one that it does not have, StorageFailed.
+        Raises InvalidArguments for a record that the agent does not have; StorageFailed.
         """
         try:
             record = await self._records.by_id(execution_id)
@@ -104,7 +104,7 @@ class RecordTools:
 
 
 def _fitting(record: ExecutionRecord, steps: tuple[AgentStep, ...]) -> Iterator[str]:
-    """Yield the record, then its steps as far as there is room, and where to read on."""
+    """Yield the record, then its steps as far as they fit, and how to read on."""
     head = _shown(record)
     yield head
     room = RECORD_SHOWN_CHARS_MAX - len(head)
