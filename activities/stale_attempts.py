@@ -60,7 +60,7 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     if info.activity_type == RECORD_ACTIVITY:  # it may run after the run has ended, and running twice does no harm
         return FIRST
     if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
-        # in a run with a time limit, schedule-to-close ends LATE_SECONDS after it (`workflows.execution.activity_calls`);
+        # with a time limit, schedule-to-close ends LATE_SECONDS after it (`workflows.execution.activity_calls`);
         # both moments are the server's: our clock must not decide about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:
