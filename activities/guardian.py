@@ -271,7 +271,7 @@ class Guardian:
             )
             async with at_once:
                 await release(run_id := attempt.run[1])  # before anything creates a task for the run
-                await self._tell_spent(attempt, until)
+                await self._signal_usage(attempt, until)
                 respond = self._client.workflow_service.respond_activity_task_failed
                 if not await self._send(respond, request, until) and run_id in self._cached:
                     # the server forgets the release together with a request that it refuses
@@ -280,7 +280,7 @@ class Guardian:
         await asyncio.gather(*map(fail, attempts))
         await asyncio.gather(*map(release_idle, list(unreleased)))
 
-    async def _tell_spent(self, attempt: Attempt, until: float) -> None:
+    async def _signal_usage(self, attempt: Attempt, until: float) -> None:
         """Signal a model call's usage to its run: if the call is cancelled before its next attempt, nobody else can."""
         if not attempt.spent or attempt.ended_at is not None:
             return

@@ -267,14 +267,14 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     worst_tokens = max((each[0] for each in over.values()), default=0)
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
-    untold = sum(account.unreported for account, _ in ended.values())
+    unreported = sum(account.unreported for account, _ in ended.values())
     estimated = sum(account.reported.estimated_tokens for account, _ in ended.values())
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
         ["model calls, of them failed attempts", f"{calls}, {failed}"],
         ["tokens charged", f"{tokens:,}"],
         ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
-        ["tokens charged that no run knows of", f"{untold:,}"],
+        ["tokens charged that no run knows of", f"{unreported:,}"],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
         ["tokens over", str(worst_tokens)],
         ["US dollars over", f"{worst_cost:g}"],
@@ -285,14 +285,14 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     show_goals(
         [
             Goal("overshoot 0", f"{worst_tokens} tokens, {worst_cost:g} USD", held),
-            Goal("under-reported 0", f"{untold} tokens", untold == 0),
+            Goal("under-reported 0", f"{unreported} tokens", unreported == 0),
         ]
     )
     for name, each in over.items():
         if each[0] or each[1]:
             account, why = ended[name]
             sys.stderr.write(f"{name}: {account.spent} {account.cost} against {account.root.budget}, {why}\n")
-    return held and untold == 0
+    return held and unreported == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
