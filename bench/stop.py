@@ -57,7 +57,7 @@ A trial starts a run, waits until it stands where it is to be stopped, stops it 
 Afterwards no endpoint may have been asked once more. "push off" is a worker that the server cannot push cancels to (as
 on servers without worker commands): there a heartbeat's answer brings them. The trials are shared out evenly.
 
-JSON: {{machine, trials: {{"push on": {{what: [seconds]}}, "push off": ...}}, goals: [{{seconds_max, measured, met}}]}}.
+JSON: {{machine, trials: {{"push on": {{what: [seconds]}}, "push off": ...}}, goals: [{{wanted, measured, met}}]}}.
 """
 
 

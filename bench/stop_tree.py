@@ -35,7 +35,7 @@ EPILOG: Final = f"""\
 A trial starts a tree of three levels, waits until all {LEAVES} leaves have asked their model, stops the root and takes
 the time until the endpoint has seen the last connection close, and until the root's run has ended.
 
-JSON: {{machine, closed: [seconds], ended: [seconds], goals: [{{text, measured, met}}]}}.
+JSON: {{machine, closed: [seconds], ended: [seconds], goals: [{{wanted, measured, met}}]}}.
 """
 
 
