@@ -54,13 +54,13 @@ STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
 
 OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(WorkerSettings)}
-"""What can be set of a worker, and what it means."""
+"""The worker settings, each with its description."""
 
 PROBE: Final = "probe"
-"""What is written when a worker starts, to learn whether its storage is there."""
+"""The object that a starting worker writes to check its storage."""
 
 NOTES_MAX: Final = 5
-"""So many agents a starting worker tells of."""
+"""For how many agents a starting worker prints notes."""
 
 INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
@@ -92,9 +92,9 @@ async def serve(
     metrics: str | None = None,
     chosen_model: str | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input.
+    """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
 
-    `metrics` is where they can be read, HOST:PORT; `chosen_model` is what `--model` says.
+    `metrics` is the metrics endpoint's HOST:PORT; `chosen_model` is the value of `--model`.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -102,14 +102,14 @@ async def serve(
     toolset = load_toolset(settings.modules)
     if not tools_only:
         toolset = with_fetch_tool(toolset, results)
-        toolset = RecordTools(records, whose).offered(toolset)
+        toolset = RecordTools(records, whose).with_records_tool(toolset)
     check_remote(toolset.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, toolset, chosen_model)
     client = await connect_when_there(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )
-    await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
+    await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client)
@@ -166,14 +166,14 @@ def _idle_agents(agents: AgentRegistry, toolset: Toolset) -> list[str]:
 
 
 def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
-    """Return the sinks; InvalidInput where this worker cannot have any: it must answer for the agents itself."""
+    """Return the sinks. Raises InvalidInput for a tools-only worker, which cannot have any: it runs no agents."""
     if tools_only and urls:
         raise InvalidInput("a worker with --tools-only serves no sinks; give --sink to one that serves agents")
     return () if tools_only else sinks_from(urls)
 
 
 def _model_for(settings: Settings, toolset: Toolset, chosen: str | None) -> Model:
-    """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
+    """Return the model, after checking the agents: what one of them lacks is reported now, not in a run."""
     agents = AgentRegistry.of(*known_agents(settings).values())
     agents.check(
         tools=toolset.tools, hooks=toolset.hooks, capabilities=toolset.capabilities, compilers=toolset.compilers
@@ -187,7 +187,7 @@ def _model_for(settings: Settings, toolset: Toolset, chosen: str | None) -> Mode
 
 
 def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
-    """End at once, with every process that tools have started; the guardian reports the calls that this ends."""
+    """Exit at once and kill every process that tools have started; the guardian reports the interrupted calls."""
     if guardian is not None:
         guardian.leave()
     kill_all()
@@ -201,12 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HoldfastError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # before we take signals ourselves
+    except KeyboardInterrupt:  # before our signal handlers are installed
         return INTERRUPTED
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells what is wrong in one line, as everything else does."""
+    """Reports an error in one line, as the rest of the program does."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidInput(f"{message} (see --help)")
@@ -257,13 +257,13 @@ def _on_signal(stopping: asyncio.Event, guardian: GuardianLink) -> None:
 
 
 def _on_input(guardian: GuardianLink) -> None:
-    """End with whoever started us: they hold the other end of standard input, and the server went with them."""
+    """Exit with the process that started us, which holds the other end of standard input; its server is gone too."""
     if not os.read(sys.stdin.fileno(), 4096):
         _end(1, guardian)
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # serving does not depend on whether anybody reads this
+    with suppress(OSError):  # serving does not depend on a reader
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 

@@ -58,7 +58,7 @@ REFUSED_MAX: Final = 50
 
 
 class Workers:
-    """The parts of one worker process, begun and ended together; their graces run at the same time."""
+    """The Temporal workers of one process, started and stopped together; their grace periods run at the same time."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Workers:
         self._after_start = after_start
 
     async def __aenter__(self) -> Self:
-        await self._ready()  # whoever polls is given calls at once
+        await self._ready()  # a polling worker gets calls at once
         for part in self.parts:
             await part.__aenter__()
         if self._after_start is not None:
@@ -84,7 +84,7 @@ class Workers:
         ends = await asyncio.gather(
             *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
-        for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
+        for end in ends:  # a part that cannot serve any more has cancelled our task; this is its error
             if end is not None:
                 raise end
 
@@ -115,7 +115,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     prices = prices or _prices_of(model)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans)
     records = records_of(client.data_converter)
-    keeping, catalog = RecordActivities(records), Catalog(toolset, prices)
+    record_activities, catalog = RecordActivities(records), Catalog(toolset, prices)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
@@ -123,10 +123,10 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         catalog.resolve,
         catalog.check,
         take_up,
-        keeping.record,
-        keeping.branch,
-        keeping.find_session,
-        keeping.keep_session,
+        record_activities.record,
+        record_activities.branch,
+        record_activities.find_session,
+        record_activities.keep_session,
     ]
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     agents = Worker(
@@ -167,7 +167,7 @@ def _prices_of(model: Model) -> PriceList:
 
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
-    """Have everything there that a call needs: a worker that polls before is given calls that wait for it."""
+    """Prepare everything that calls need before polling starts: earlier calls would have to wait for it."""
     if may_be_pushed(client):
         await heartbeats.ask(client)
     start_apart()
@@ -178,14 +178,14 @@ async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: Pr
 
 
 def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks, serving: WorkerSettings) -> Worker:
-    """Return what serves one sink, on a queue that only workers with that sink poll, with slots of its own."""
+    """Return the worker that serves one sink, with its own slots, on a queue that only workers with that sink poll."""
     return Worker(
         client,
         task_queue=sink_queue(start),
         workflows=[EventSink],
         activities=[delivering.deliver],
         max_concurrent_workflow_tasks=2,
-        max_concurrent_activities=2,  # one that has just ended, and the next
+        max_concurrent_activities=2,  # the one that has just ended, and the next
         max_cached_workflows=0,  # a task a day needs no cache, and no sticky queue
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
@@ -196,7 +196,7 @@ def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks,
 
 
 async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> None:
-    """Have the server see to it that each sink is served; nothing where it does already. Raises ServerUnavailable."""
+    """Start the workflow of each sink unless it runs already. Raises ServerUnavailable."""
     for start in starts:
         try:
             await client.start_workflow(
@@ -219,7 +219,7 @@ def make_tools_worker(
     results: Results | None = None,
     guardian: GuardianLink | None = None,
 ) -> Workers:
-    """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
+    """Return the workers for the tools that name the settings' task queue. Raises InvalidInput if none does."""
     tools = _served_on(settings.task_queue, toolset.tools)
     if not tools:
         for each in toolset.tools:
@@ -238,7 +238,7 @@ def make_tools_worker(
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
-    """Return the tools of ours that name the queue, and those that name none."""
+    """Return this worker's tools that name the queue, and those that name none."""
     ours = (tool for tool in tools if not isinstance(tool, RemoteTool))
     return [
         tool for tool in ours if tool.traits.task_queue == task_queue or (also_unnamed and not tool.traits.task_queue)
@@ -264,7 +264,7 @@ def _tools_part(
 
 
 class _Traces(NamedTuple):
-    """What tells the traces of a worker; nothing does where they are off."""
+    """A worker's tracing; empty if traces are off."""
 
     spans: Spans | None = None
     workflows: tuple[Interceptor, ...] = ()
@@ -291,7 +291,7 @@ def _alike(serving: WorkerSettings, *interceptors: Interceptor) -> _Alike:
 
 
 class _Alike(TypedDict):
-    """What all parts of a worker process have in common."""
+    """The options that all Temporal workers of a process share."""
 
     interceptors: list[Interceptor]
     max_heartbeat_throttle_interval: timedelta

@@ -1,1 +1,1 @@
-"""The side effects: model calls, tool calls, hooks, records, sinks. Shares only the core's types with the workflows."""
+"""The side effects: model calls, tool calls, hooks, records, sinks. Shares only the core's types with workflows."""

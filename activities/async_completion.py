@@ -1,7 +1,7 @@
-"""Activities that the SDK gives up while the server still waits for them: they go on, and their result is reported.
+"""Activities that the SDK times out while the server still waits for them: they continue, and we report the result.
 
-The SDK cancels an activity whose heartbeats it has not seen in time, and drops what that returns. It has not seen them
-where a tool kept this interpreter's lock; the guardian has sent them meanwhile. So it is the server that is asked.
+The SDK cancels an activity that has not heartbeated in time, and drops its result. That happens when a tool holds the
+interpreter's lock, although the guardian has heartbeated meanwhile. So the server is asked instead of the SDK.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from temporalio.service import RPCError, RPCStatusCode
 ResultT = TypeVar("ResultT")
 
 ASK_SECONDS: Final = 1.0
-"""How often the server is asked whether it still waits; with it comes a cancel."""
+"""How often the server is asked whether it still waits; its reply also carries a cancel."""
 
 SILENT_SECONDS_MAX: Final = 20.0
-"""After so long without a heartbeat the SDK may have given up what has just ended: it times out after 35 s."""
+"""After this long without a heartbeat the SDK may have timed out an activity that just ended; it does so at 35 s."""
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 REPORT_TIMEOUT: Final = timedelta(seconds=30)
@@ -33,9 +33,9 @@ GONE: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 async def to_its_end(
     doing: Awaitable[ResultT], details: Callable[[], tuple[object, ...]], silence: Callable[[], float]
 ) -> ResultT:
-    """Return what `doing` comes to, also when the SDK alone has given it up; cancelled otherwise, cancel it.
+    """Return the result of `doing`, even if the SDK alone has timed it out; on any other cancel, cancel it.
 
-    `details` are what its heartbeats carry; `silence` returns for how many seconds there was none, at the longest.
+    `details` returns the heartbeat details; `silence` returns the longest time without a heartbeat, in seconds.
     """
     work = asyncio.ensure_future(doing)
     try:
@@ -43,13 +43,13 @@ async def to_its_end(
     except asyncio.CancelledError:
         why = activity.cancellation_details()
         # set by the SDK's own timer; the server may have had heartbeats from the guardian
-        given_up = why is not None and why.timed_out
-        if not given_up:
+        timed_out = why is not None and why.timed_out
+        if not timed_out:
             return work.result() if work.done() else await _ended(work)
     else:
-        # it ended while this loop stood still: the SDK's timer may have fired behind it
-        given_up = silence() > SILENT_SECONDS_MAX
-    if not given_up:
+        # it ended while this loop was blocked: the SDK's timer may have fired unnoticed
+        timed_out = silence() > SILENT_SECONDS_MAX
+    if not timed_out:
         return work.result()
     handle = _handle()
     try:
@@ -64,7 +64,7 @@ async def to_its_end(
 
 
 async def heartbeat_directly(details: tuple[object, ...]) -> None:
-    """Have the server wait for this activity from now on, if it still does; the SDK's heartbeats may come too late."""
+    """Send a heartbeat past the SDK, whose own may come too late; the server's timeout then counts from now."""
     await _is_awaited(_handle(), details)
 
 
@@ -89,7 +89,7 @@ def _handle() -> AsyncActivityHandle:
 
 async def _is_awaited(handle: AsyncActivityHandle, details: tuple[object, ...]) -> bool:
     try:
-        # a heartbeat by the task token is answered with NOT_FOUND where nobody waits any more
+        # the server answers a heartbeat by task token with NOT_FOUND if it no longer waits
         await handle.heartbeat(*details, rpc_timeout=ASK_TIMEOUT)
     except AsyncActivityCancelledError:
         return False
@@ -99,8 +99,8 @@ async def _is_awaited(handle: AsyncActivityHandle, details: tuple[object, ...]) 
 
 
 async def _report(handle: AsyncActivityHandle, work: asyncio.Future[Any], details: tuple[object, ...]) -> None:
-    """Tell the server what the activity came to: of one that it has given up the SDK tells nothing."""
-    with suppress(RPCError):  # it has been given up by the server meanwhile
+    """Report the activity's outcome to the server: the SDK reports nothing for an activity that it timed out."""
+    with suppress(RPCError):  # the server has timed it out meanwhile
         if (error := work.exception()) is None:
             # async completion takes the result by RPC, past the SDK that has dropped the task
             await handle.complete(work.result(), rpc_timeout=REPORT_TIMEOUT)

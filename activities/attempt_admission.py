@@ -1,4 +1,4 @@
-"""One attempt of a tool call: whether it may begin, when it is its turn, how long it may take, what it counts for."""
+"""One attempt of a tool call: whether it may start, when its turn comes, its time limit, and how it is counted."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONE
 from holdfast.core.conversation.steps import ErrorRecord
 
 TURN_SECONDS_MAX: Final = 20.0
-"""How long a call waits for its turn, where it must; then it gives its place in this worker back."""
+"""How long a suspect call waits for its turn before it gives up its slot in this worker."""
 
 PACE_SECONDS_MIN: Final = 5.0
-"""How long it waits for its beginning at the least, after a turn that came late."""
+"""The least time that a call waits to be started, even after a turn that came late."""
 
 ASK_SECONDS_MAX: Final = 5.0
-"""How long a call that has waited for long asks whether it is still wanted. With the two above it stays within the time
-by which the server's limit is longer than the tool's (`workflows.execution.activity_calls.START_MARGIN`)."""
+"""How long a call that has waited asks the server whether it is still wanted. With the two above it stays within the
+margin by which the server's limit exceeds the tool's (`workflows.execution.activity_calls.START_MARGIN`)."""
 
 UNHEARD: Final = "not begun yet: the run still has unprocessed signals, or the server does not answer"
 
 POSTPONED_SECONDS: Final = 1.0
-"""The pause before an attempt that was put off is made again; it doubles each time, up to POSTPONED_SECONDS_MAX."""
+"""The wait before a postponed attempt is retried; it doubles each time, up to POSTPONED_SECONDS_MAX."""
 
 POSTPONED_SECONDS_MAX: Final = 30.0
-"""With it, the attempts that the server allows last for hours."""
+"""With this limit, the attempts that the server allows last for hours."""
 
 LATE_SECONDS: Final = 1.0
-"""How long a call whose time is over may still turn out to have ended, where this worker could not attend to it."""
+"""The grace for a call that exceeded its time while this worker was blocked: it may have ended unnoticed."""
 
 
 class AttemptFailure(ApplicationError):
-    """How an attempt of a tool call fails, as we say it; a tool can raise an ApplicationError of its own.
+    """A failed attempt of a tool call, raised by us; a tool can raise an ApplicationError of its own.
 
-    Without cause: a huge or unencodable failure would lose the completion. Benign, because a tool's error is the
-    model's business and no fault of this worker.
+    It has no cause: a huge or unencodable failure would lose the completion. It is benign because the model handles a
+    tool's error; it is not a fault of this worker.
     """
 
     def __init__(self, record: ErrorRecord, *, again: bool, after: timedelta | None = None) -> None:
@@ -67,10 +67,10 @@ class AttemptFailure(ApplicationError):
 
 
 async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ToolReply]]) -> ToolReply:
-    """Return what `running` comes to within the tool's time, where this attempt may be made.
+    """Run `running` within the tool's time limit and return its result, if this attempt is admitted.
 
-    The guardian knows that it begins before any of the tool's code does. Raises ApplicationError where it may not
-    begin, or takes too long; else whatever `running` raises.
+    The guardian learns of the start before any of the tool's code runs. Raises ApplicationError if the attempt is not
+    admitted or takes too long; otherwise whatever `running` raises.
     """
     info, here = activity.info(), pulse()
     if info.is_local:
@@ -78,32 +78,32 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
     attempts = _until_now(here)
     here.leave(attempts)
     losses = attempts.lost(info.attempt)
-    # twice at work when a worker died: a third time would kill a third worker
+    # it was running when two workers died: a third attempt could kill a third worker
     if attempts.fatal:
         raise AttemptFailure(killed_workers(traits, attempts.deaths), again=False)
     if lost_for_good(losses, (info.started_time - info.scheduled_time).total_seconds()):
         raise AttemptFailure(lost_too_long(traits, losses), again=False)
-    if here.repetition.unheard and not traits.at_most_once:  # those have one attempt, this one
+    if here.repetition.unheard and not traits.at_most_once:  # such a call has this one attempt only
         raise _postponed(here, attempts, UNHEARD)
     clock = asyncio.get_running_loop().time
     waits_from = clock()
-    async with _turn(here, attempts) as tell_begun:
+    async with _turn(here, attempts) as report_start:
         async with _paced(here, attempts, traits, waits_from + TURN_SECONDS_MAX):
             if clock() - waits_from > LATE_SECONDS_MAX:
                 await _refuse_if_unwanted_by_now(here, attempts, traits)
-            await tell_begun()
+            await report_start()
             work = asyncio.create_task(running())
         return await _in_time(traits, work)
 
 
 def refuse_spent(traits: ToolTraits) -> None:
-    """Raise ApplicationError where the call has taken all the attempts of its own: the server had to end the last."""
+    """Raise ApplicationError if the call has used all its own attempts, the last of which the server timed out."""
     if _until_now(pulse()).own >= own_attempts_max(traits):
         raise AttemptFailure(ended_without_answer(traits, "it took too long"), again=False)
 
 
 def failure_of(traits: ToolTraits, record: ErrorRecord, *, again: bool) -> AttemptFailure:
-    """Return how an attempt fails that the tool itself has failed; `again` is whether it may be begun anew at all."""
+    """Return the failure of an attempt in which the tool failed; `again` is whether a retry is allowed at all."""
     info, here = activity.info(), pulse()
     if not info.is_local:
         attempts = _until_now(here).after_failure()
@@ -115,38 +115,38 @@ def failure_of(traits: ToolTraits, record: ErrorRecord, *, again: bool) -> Attem
 
 
 def own_attempts_max(traits: ToolTraits) -> int:
-    """Return how many attempts the call may take itself; one from the waiting queue as many as it had left."""
+    """Return how many attempts the call itself may use; a call from the waiting queue has what it had left."""
     policy = activity.info().retry_policy
     allowed = policy.maximum_attempts if policy else 0
     return allowed - LOST_ATTEMPTS_MAX if allowed > LOST_ATTEMPTS_MAX else allowed or traits.attempts_max
 
 
 def attempt_number(traits: ToolTraits) -> int:
-    """Return the number of this attempt, lost ones included: the tool may have run before when it is over 1."""
+    """Return the number of this attempt, including lost ones: above 1 the tool may have run before."""
     return activity.info().attempt + max(0, traits.attempts_max - own_attempts_max(traits))
 
 
 def attempts_used() -> int:
-    """Return how many attempts the call has taken itself so far."""
+    """Return how many of its own attempts the call has used so far."""
     return _until_now(pulse()).own
 
 
 def _until_now(here: HeartbeatDetails) -> ToolAttempts:
-    """Return what became of the attempts before this one; one that the server had to end counts as the tool's."""
+    """Return the outcomes of the previous attempts; one that the server timed out counts as the tool's failure."""
     attempts = ToolAttempts.after(activity.info().heartbeat_details)
     return attempts.after_failure() if here.repetition.timed_out else attempts
 
 
 @asynccontextmanager
 async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
-    """Have a call that may have killed a worker wait for its turn; yield what tells the guardian that it begins."""
+    """Make a call that may have killed a worker wait for its turn; yield the function that reports its start."""
 
-    async def tell(*, turn: bool) -> None:
+    async def report(*, turn: bool) -> None:
         beside, blamed = (attempts.after_death(blamed=blamed) for blamed in (False, True))
         await here.tell(Details(attempts, beside, blamed, turn))
 
     if not attempts.suspect:
-        yield partial(tell, turn=False)
+        yield partial(report, turn=False)
         return
     await here.tell()
     try:
@@ -154,22 +154,22 @@ async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerato
             seconds = await here.turns.take(attempts.deaths, here)
     except TimeoutError:
         raise _postponed(here, attempts, "not begun yet: other calls that may have killed a worker go first") from None
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def prove() -> None:
-        """End the turn of a call that has begun and killed nothing for so long."""
-        await begun.wait()
+        """End the turn of a call that has run for `seconds` without killing the worker."""
+        await started.wait()
         await asyncio.sleep(seconds)
-        await tell(turn=False)
+        await report(turn=False)
         here.turns.end(here)
 
-    async def tell_begun() -> None:
-        await tell(turn=True)
-        begun.set()
+    async def report_start() -> None:
+        await report(turn=True)
+        started.set()
 
     proving = asyncio.create_task(prove())
     try:
-        yield tell_begun
+        yield report_start
     finally:
         proving.cancel()
         here.turns.end(here)
@@ -179,9 +179,9 @@ async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerato
 async def _paced(
     here: HeartbeatDetails, attempts: ToolAttempts, traits: ToolTraits, until: float
 ) -> AsyncGenerator[None]:
-    """Have the call begin when no other one is at it, and this process does not stand still; wait for it till then."""
+    """Start the call when no other call is starting and this process is not blocked; wait at least until `until`."""
     try:
-        # waiting counts toward start-to-close on the server, which knows no queue within a worker
+        # waiting counts toward the server's start-to-close: the server knows of no queue within a worker
         async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + PACE_SECONDS_MIN)):
             await here.pacing.take()
     except asyncio.CancelledError:
@@ -190,7 +190,7 @@ async def _paced(
             raise AttemptFailure(left_unbegun(traits), again=False) from None
         raise
     except TimeoutError:
-        if traits.at_most_once:  # it has one attempt, this one
+        if traits.at_most_once:  # it has this one attempt only
             yield
             return
         raise _postponed(here, attempts, "not begun yet: other calls keep this worker's interpreter busy") from None
@@ -201,9 +201,10 @@ async def _paced(
 
 
 async def _refuse_if_unwanted_by_now(here: HeartbeatDetails, attempts: ToolAttempts, traits: ToolTraits) -> None:
-    """Raise ApplicationError for a call that has waited here, where the server may have given it to another worker.
+    """Raise ApplicationError if the server no longer wants this call, which has waited here.
 
-    Or the run may have been stopped meanwhile. Other calls wait for the answer, so it must come soon.
+    The server may have given it to another worker, or the run may have been stopped. Other calls wait for the answer,
+    so it is bounded by ASK_SECONDS_MAX.
     """
     unheard = True
     with suppress(TimeoutError):
@@ -215,7 +216,7 @@ async def _refuse_if_unwanted_by_now(here: HeartbeatDetails, attempts: ToolAttem
 
 
 def _postponed(here: HeartbeatDetails, attempts: ToolAttempts, why: str) -> AttemptFailure:
-    """Return how an attempt ends that is not begun now; it counts for nothing."""
+    """Return the failure of an attempt that is not started now; it does not count as an attempt."""
     here.leave(attempts.after_postponement())
     here.beat()
     record = ErrorRecord(type=POSTPONED, message=why, source="worker")
@@ -224,13 +225,15 @@ def _postponed(here: HeartbeatDetails, attempts: ToolAttempts, why: str) -> Atte
 
 
 async def _in_time(traits: ToolTraits, work: asyncio.Task[ToolReply]) -> ToolReply:
-    """Return what `work` comes to; raises ApplicationError when that takes longer than the tool may."""
+    """Return the result of `work`. Raises ApplicationError if it exceeds the tool's time limit."""
     clock = asyncio.get_running_loop().time
-    # the server's start-to-close is longer by a margin, so that our own error with its words comes first
+    # the server's start-to-close is longer by a margin, so that our own error text comes first
     until = clock() + traits.timeout_seconds
     try:
         await asyncio.wait([work], timeout=traits.timeout_seconds)
-        if not work.done() and clock() > until + LATE_SECONDS:  # this loop stood still: its end may wait to be heard
+        if (
+            not work.done() and clock() > until + LATE_SECONDS
+        ):  # this loop was blocked: the end may be waiting to be processed
             await asyncio.wait([work], timeout=LATE_SECONDS)
     except asyncio.CancelledError:
         work.cancel()

@@ -6,13 +6,13 @@ import asyncio
 from typing import Final
 
 PROOF_SECONDS: Final = 0.25
-"""How long a turn lasts: what kills a worker mostly does at once. Ten times longer with each further death."""
+"""How long a turn lasts: a call that kills a worker mostly does so at once. Ten times longer per further death."""
 
 PROOF_SECONDS_MAX: Final = 15.0
-"""How long a turn lasts at the most: less than the others wait for theirs (`attempt_admission.TURN_SECONDS_MAX`)."""
+"""The longest turn: shorter than the wait of the others for theirs (`attempt_admission.TURN_SECONDS_MAX`)."""
 
 PROOFS_SECONDS: Final = 1.0
-"""How long the turns of all that wait take together, as long as one death is all that is known of them."""
+"""How long the turns of all waiting calls take together, while each is linked to one death only."""
 
 
 class CrashSuspects:
@@ -24,7 +24,7 @@ class CrashSuspects:
         self._whose: object = None
 
     async def take(self, deaths: int, whose: object) -> float:
-        """Wait for the turn, and return how long it lasts unless the call ends before."""
+        """Wait for the turn and return its length in seconds; the call may end before."""
         self._waiting += 1
         try:
             await self._lock.acquire()
@@ -36,7 +36,7 @@ class CrashSuspects:
         return min(PROOF_SECONDS, PROOFS_SECONDS / (self._waiting + 1))
 
     def end(self, whose: object) -> None:
-        """End the turn, if it is theirs."""
+        """End the turn, if it belongs to `whose`."""
         if self._whose is whose and self._lock.locked():
             self._whose = None
             self._lock.release()

@@ -1,14 +1,14 @@
-"""The guardian of a worker: a small process beside it that tells Temporal at once when the worker has died.
+"""The guardian of a worker: a small process beside it that reports the worker's death to Temporal at once.
 
-Without it the server learns of a death when heartbeats stay away, and that must take long: a tool that holds the
-interpreter's lock, or a busy machine, keeps a worker silent although nothing is lost. The worker names each attempt
-that begins and each that ends; the guardian fails those under way when the worker is gone, or stopped for
-STOPPED_SECONDS_MAX. While the worker lives and cannot speak, it heartbeats for it.
+Without it the server learns of a death from missing heartbeats, and that timeout must be long: a tool that holds the
+interpreter's lock, or a busy machine, silences a worker although nothing is lost. The worker reports each attempt that
+starts and each that ends; the guardian fails the running ones when the worker is dead, or stopped for
+STOPPED_SECONDS_MAX. While the worker is alive but blocked, the guardian heartbeats for it.
 
-The worker names the runs in its cache, too. The server offers their tasks to this worker alone, and to others only
-after a while (`sticky_seconds`); the guardian has it offer them to all at once.
+The worker also reports the runs in its cache. The server offers their tasks to this worker alone, and to others only
+after `sticky_seconds`; the guardian makes the server offer them to all workers at once.
 
-Imports nothing of ours, so that it starts quickly and stays small. Its lines are those of `activities.guardian_link`.
+Imports no Holdfast module, so that it starts quickly and stays small. `activities.guardian_link` writes its lines.
 """
 
 from __future__ import annotations
@@ -43,60 +43,61 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 READY: Final = b"ready\n"
-"""What it answers once it can reach the server."""
+"""The guardian's reply once it can reach the server."""
 
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The longest line a worker sends: a failure and three times the details of a heartbeat."""
+"""The longest line a worker sends: a failure and three sets of heartbeat details."""
 
 READ_BYTES: Final = 1024 * 1024
-"""More than the system buffers of a line by default: all that waits is read at once."""
+"""Larger than the socket's default buffer, so that one read takes everything that waits."""
 
 REST_SECONDS: Final = 0.01
-"""How long it waits between two reads. Waking for each line would cost a busy worker a tenth of its CPU; what a dead
-worker wrote stays readable."""
+"""The pause between two reads. Waking for each line would cost a busy worker a tenth of its CPU; a dead worker's lines
+stay readable."""
 
 REPORT_SECONDS_MAX: Final = 30.0
-"""How long it tries to tell the server of a death; then the heartbeats' absence tells it."""
+"""How long it tries to report a death; after that the server learns of it from missing heartbeats."""
 
 RPC_SECONDS_MAX: Final = 10.0
 REPORTS_AT_ONCE: Final = 50
 
 ENDED_SECONDS: Final = 2.0
-"""For how long after its end an attempt's result may not have reached the server: it is lost if the worker dies."""
+"""How long after an attempt's end its result may be on its way: it is lost if the worker dies in that time."""
 
 LOOK_SECONDS: Final = 1.0
-"""How often it looks at a worker that has calls under way."""
+"""How often it checks a worker that has running calls."""
 
 SILENT_SECONDS: Final = 2.5
-"""A worker that has calls under way speaks every second; one that is silent for so long is looked at. Short, because
-one whose tools keep the lock in turn speaks between any two of them, and its own heartbeats may still come too late."""
+"""A worker with running calls sends a line every second; after this silence the guardian checks it. The time is short
+because a worker whose tools hold the lock in turn sends lines between them, while its own heartbeats may be late."""
 
 STOPPED_SECONDS_MAX: Final = 10.0
 """How long a worker may be stopped (SIGSTOP, Ctrl-Z, a debugger) before its calls count as lost."""
 
 STARVED_SECONDS_MAX: Final = 300.0
-"""How long it heartbeats for a worker that lives and does not speak: its threads wait for one another that long."""
+"""How long it heartbeats for a live but silent worker: its threads can wait for one another that long."""
 
 BEAT_SECONDS: Final = 10.0
-"""How often it heartbeats for an attempt of such a worker: three within the time that the server waits."""
+"""How often it heartbeats for an attempt of such a worker: three times within the server's timeout."""
 
 LOST_SECONDS_MAX: Final = 10.0
-"""How long it waits for the end of a worker whose line has been closed."""
+"""How long it waits for a worker to exit after its line was closed."""
 
 PARTS: Final = ("token", "failure", "kept", "beside", "blamed", "spent")
-"""What a line says of an attempt, in base 64; as the fields of `Attempt`."""
+"""The base64 fields of a line about an attempt, named as the fields of `Attempt`."""
 
 GONE: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION)
-"""What the server says of an attempt, or a run, that it does not wait for any more."""
+"""The server's status codes for an attempt or a run that it no longer waits for."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """An attempt under way, with what is to be told of it, encoded by the worker.
+    """A running attempt, with what to report about it, encoded by the worker.
 
-    `kept` are its heartbeat's details as they stand; `beside` and `blamed` what they become by the worker's death when
-    the attempt has begun. `spent` is what the run, by the ids of its workflow and of itself, is told that a model call
-    used. `turn` is whether it is its turn among calls that may have killed a worker.
+    `kept` are its current heartbeat details. `beside` and `blamed` are the details to report after the worker's death
+    if the attempt has started: blamed for the death or not. `spent` is the usage of a model call to signal to `run`,
+    the ids of the workflow and the Temporal run. `turn` is whether it has its turn among calls that may have killed a
+    worker.
     """
 
     token: bytes
@@ -111,13 +112,13 @@ class Attempt:
     ended_at: float | None = None
 
     @property
-    def begun(self) -> bool:
-        """Whether code of a user's is running in it."""
+    def runs_user_code(self) -> bool:
+        """Whether user code is running in it."""
         return bool(self.beside) and self.ended_at is None
 
 
 class Guardian:
-    """What one guardian knows of its worker."""
+    """The state and the reports of one guardian."""
 
     def __init__(
         self, client: Client, lines: AsyncGenerator[bytes], worker: int, namespace: str, spent_signal: str
@@ -129,55 +130,55 @@ class Guardian:
         self._spent_signal = spent_signal
         self._attempts: dict[int, Attempt] = {}
         self._cached: dict[str, str] = {}
-        """The runs in the worker's cache: the ids of their workflows by their own."""
+        """The Temporal runs in the worker's cache: workflow ids by run id."""
         self._ended: deque[int] = deque()
         self._spoke_at = time.monotonic()
         self._stopped_at: float | None = None
         self._blaming = True
 
     async def guard(self) -> None:
-        """Return when the worker has ended, and its calls and runs are reported or REPORT_SECONDS_MAX have passed."""
+        """Return once the worker has ended and its calls and runs are reported, or after REPORT_SECONDS_MAX."""
         dead = asyncio.create_task(_death(self._worker))
         listening = asyncio.create_task(self._listen())
         looking = asyncio.create_task(self._look())
         await asyncio.wait([dead, listening], return_when=asyncio.FIRST_COMPLETED)
         looking.cancel()
         if listening.done() and listening.exception() is None and listening.result():
-            return  # it has said farewell
-        with suppress(TimeoutError):  # a line can be closed by a tool, and held open by a process that it has left
+            return  # it exited on purpose
+        with suppress(TimeoutError):  # a tool can close the line, and a process it left behind can hold it open
             await asyncio.wait_for(asyncio.shield(dead), LOST_SECONDS_MAX)
         if dead.done():
             await asyncio.wait([listening], timeout=LOOK_SECONDS)
             await self._report(self._left(), blaming=self._blaming)
 
     async def _listen(self) -> bool:
-        """Take note of what the worker says until it is gone; return whether it has said farewell."""
+        """Process the worker's lines until the line closes; return whether the last one was `farewell`."""
         async for line in self._lines:
             self._spoke_at = time.monotonic()
-            told: dict[str, Any] = json.loads(line)
-            match told.get("do"):
+            message: dict[str, Any] = json.loads(line)
+            match message.get("do"):
                 case "hold":
-                    self._hold(told)
+                    self._hold(message)
                 case "end":
-                    self._end(told["key"])
+                    self._end(message["key"])
                 case "cache":
-                    self._cached[told["run"]] = told["workflow"]
+                    self._cached[message["run"]] = message["workflow"]
                 case "evict":
-                    self._cached.pop(told["run"], None)
+                    self._cached.pop(message["run"], None)
                 case "leaving":
                     self._blaming = False
                 case "farewell":
                     return True
                 case _:
-                    pass  # it lives
+                    pass  # a sign of life
         return False
 
-    def _hold(self, told: dict[str, Any]) -> None:
-        parts: dict[str, Any] = {name: base64.b64decode(told.get(name, "")) for name in PARTS}
-        run = (told["workflow"], told["run"])
-        if (before := self._attempts.get(told["key"])) is not None:
-            before.ended_at = time.monotonic()  # a heartbeat that still carries its old details is not sent
-        self._attempts[told["key"]] = Attempt(**parts, turn=bool(told.get("turn")), run=run)
+    def _hold(self, message: dict[str, Any]) -> None:
+        parts: dict[str, Any] = {name: base64.b64decode(message.get(name, "")) for name in PARTS}
+        run = (message["workflow"], message["run"])
+        if (before := self._attempts.get(message["key"])) is not None:
+            before.ended_at = time.monotonic()  # prevents a heartbeat with its old details
+        self._attempts[message["key"]] = Attempt(**parts, turn=bool(message.get("turn")), run=run)
 
     def _end(self, key: int) -> None:
         now = time.monotonic()
@@ -188,11 +189,11 @@ class Guardian:
             del self._attempts[self._ended.popleft()]
 
     def _left(self) -> list[Attempt]:
-        """Return what the worker leaves, those first that have not ended."""
+        """Return the worker's attempts, the running ones first."""
         return sorted(self._attempts.values(), key=lambda each: each.ended_at is not None)
 
     async def _look(self) -> None:
-        """See to a worker that has calls under way and does not speak."""
+        """Check a silent worker that has running calls: heartbeat for it, or report its calls as lost."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
@@ -226,7 +227,7 @@ class Guardian:
             )
             async with at_once:
                 if attempt.ended_at is not None:
-                    return  # the worker has told more of it meanwhile
+                    return  # the worker has reported something newer meanwhile
                 with suppress(RPCError):
                     await self._client.workflow_service.record_activity_task_heartbeat(
                         request, timeout=timedelta(seconds=RPC_SECONDS_MAX)
@@ -235,12 +236,13 @@ class Guardian:
         await asyncio.gather(*map(beat, attempts))
 
     async def _report(self, attempts: list[Attempt], *, blaming: bool) -> None:
-        """Fail the attempts, so that the server begins them anew at once; `blaming` those that may have killed it.
+        """Fail the attempts, so that the server retries them at once, and release the runs in the worker's cache.
 
-        And have tasks of the runs in the worker's cache offered to every worker.
+        With `blaming`, attempts that may have killed the worker are marked as such. A released run's tasks are offered
+        to every worker.
         """
-        begun = [each for each in attempts if each.begun] if blaming else []
-        turns = [each for each in begun if each.turn]
+        blameable = [each for each in attempts if each.runs_user_code] if blaming else []
+        turns = [each for each in blameable if each.turn]
         at_once = asyncio.Semaphore(REPORTS_AT_ONCE)
         until = time.monotonic() + REPORT_SECONDS_MAX
         unreleased = dict(self._cached)
@@ -257,8 +259,8 @@ class Guardian:
 
         async def fail(attempt: Attempt) -> None:
             details = attempt.kept
-            if attempt in begun:
-                alone = len(begun) == 1
+            if attempt in blameable:
+                alone = len(blameable) == 1
                 details = attempt.blamed if alone or attempt in turns else attempt.beside
             request = RespondActivityTaskFailedRequest(
                 task_token=attempt.token,
@@ -268,18 +270,18 @@ class Guardian:
                 last_heartbeat_details=Payloads.FromString(details) if details else None,
             )
             async with at_once:
-                await release(run_id := attempt.run[1])  # before anything makes a task of the run
-                await self._tell_spent(attempt, until)
+                await release(run_id := attempt.run[1])  # before anything creates a task for the run
+                await self._signal_usage(attempt, until)
                 respond = self._client.workflow_service.respond_activity_task_failed
                 if not await self._send(respond, request, until) and run_id in self._cached:
-                    # With a request that it refuses, the server forgets the release.
+                    # the server forgets the release together with a request that it refuses
                     unreleased[run_id] = self._cached[run_id]
 
         await asyncio.gather(*map(fail, attempts))
         await asyncio.gather(*map(release_idle, list(unreleased)))
 
-    async def _tell_spent(self, attempt: Attempt, until: float) -> None:
-        """Tell the run what a model call has used: when it is cancelled before its next attempt, nobody else can."""
+    async def _signal_usage(self, attempt: Attempt, until: float) -> None:
+        """Signal a model call's usage to its run: if the call is cancelled before its next attempt, nobody else can."""
         if not attempt.spent or attempt.ended_at is not None:
             return
         workflow_id, run_id = attempt.run
@@ -294,7 +296,7 @@ class Guardian:
         await self._send(self._client.workflow_service.signal_workflow_execution, request, until)
 
     async def _send(self, call: Callable[..., Awaitable[object]], request: object, until: float) -> bool:
-        """Return whether the server has taken a request; one that fails otherwise is sent again, up to that moment."""
+        """Return whether the server accepted a request; retry until `until` unless it refuses it for good (GONE)."""
         pause = 0.05
         while time.monotonic() < until:
             try:
@@ -310,7 +312,7 @@ class Guardian:
 
 
 async def _read(line: socket.socket) -> AsyncGenerator[bytes]:
-    """Yield what the worker says, until it has closed the line."""
+    """Yield the worker's lines until it closes the socket."""
     loop = asyncio.get_running_loop()
     rest = b""
     while data := await loop.sock_recv(line, READ_BYTES):
@@ -324,7 +326,7 @@ async def _read(line: socket.socket) -> AsyncGenerator[bytes]:
 
 
 async def _death(worker: int) -> None:
-    """Return when the worker has died: its line can be closed before, or held open by a process it has started."""
+    """Return once the worker has died. Its socket does not tell: a process it started can hold that open."""
     descriptor = _process_descriptor(worker)
     if descriptor is not None:
         if os.getppid() != worker:
@@ -335,24 +337,24 @@ async def _death(worker: int) -> None:
         try:
             await dead.wait()
         finally:
-            loop.remove_reader(descriptor)  # it stays readable, and would keep the loop busy
+            loop.remove_reader(descriptor)  # it stays readable and would keep the loop busy
             os.close(descriptor)
         return
-    while os.getppid() == worker:  # noqa: ASYNC110  # elsewhere nothing tells of the end of a process that is no child
+    while os.getppid() == worker:  # noqa: ASYNC110  # other systems do not notify of the end of a process that is no child
         await asyncio.sleep(0.1)
 
 
 def _process_descriptor(worker: int) -> int | None:
-    """Return what becomes readable with the worker's end; none where the system has no such thing, or refuses it."""
+    """Return a file descriptor that becomes readable when the worker ends; None if the system has none or refuses."""
     if sys.platform != "linux":
         return None
-    with suppress(OSError):  # also that of a worker which has ended: it is nobody's parent any more
+    with suppress(OSError):  # also for a worker that has ended already
         return os.pidfd_open(worker)
     return None
 
 
 def _is_stopped(worker: int) -> bool:
-    """Return whether the worker is stopped; where nobody can say, a silent one is."""
+    """Return whether the worker is stopped; if that cannot be read, a silent worker counts as stopped."""
     try:
         state = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -373,12 +375,16 @@ async def _main() -> None:
             connecting = Client.connect(**configured, identity=start["identity"])
             client = await asyncio.wait_for(connecting, RPC_SECONDS_MAX)
             break
-        except (RuntimeError, RPCError, TimeoutError):  # the server is away, or takes the line and says nothing
+        except (
+            RuntimeError,
+            RPCError,
+            TimeoutError,
+        ):  # the server is down, or accepts the connection and does not answer
             if os.getppid() != start["pid"]:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
-    with suppress(OSError):  # what a worker that has died meanwhile wrote is still to be reported
+    with suppress(OSError):  # the worker has died meanwhile; its lines must still be reported
         await asyncio.get_running_loop().sock_sendall(line, READY)
     await Guardian(client, lines, start["pid"], start["namespace"], start["spent_signal"]).guard()
 
@@ -386,7 +392,7 @@ async def _main() -> None:
 def main() -> None:
     """Guard the worker at the other end of standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it lives as long as its worker, which decides about its own end
+        signal.signal(number, signal.SIG_IGN)  # it lives as long as its worker, which handles these signals itself
     try:
         asyncio.run(_main())
     finally:

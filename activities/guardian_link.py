@@ -1,6 +1,6 @@
-"""The worker's end of the line to its guardian: names each attempt that begins and each that ends. Reports nothing.
+"""The worker's end of the line to its guardian: sends each attempt's start and end. Reports nothing to the server.
 
-It names the runs in the worker's cache as well: the server keeps their tasks for this worker.
+It also sends the runs in the worker's cache, because the server keeps their tasks for this worker.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ from holdfast.storage.data_converter import is_sealed
 LOGGER: Final = logging.getLogger("holdfast.worker")
 
 START_SECONDS_MAX: Final = 20.0
-"""How long a worker waits for its guardian before it serves without one that is ready."""
+"""How long a worker waits for its guardian to be ready before it serves without it."""
 
 LINE_SECONDS_MAX: Final = 0.5
-"""How long an attempt waits for its guardian to have been told of it, where the line is full."""
+"""How long an attempt waits for the guardian to read its line when the socket buffer is full."""
 
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What may wait for a guardian that does not read; then another one takes its place."""
+"""The most that may be buffered for a guardian that does not read; beyond it the guardian is replaced."""
 
 PULSE_SECONDS: Final = 1.0
-"""How often a worker with calls under way says that it lives."""
+"""How often a worker with running calls sends a sign of life."""
 
 RESTARTS_MAX: Final = 20
-"""How often a guardian that has ended is replaced in a worker's life."""
+"""How many times a guardian that has ended is replaced in a worker's lifetime."""
 
 RESTART_SECONDS: Final = 1.0
 FAREWELL_SECONDS_MAX: Final = 2.0
 
 SOONEST: Final = timedelta(milliseconds=1)
-"""What stands for no wait at all: to Temporal zero means that nothing was said."""
+"""Stands for no wait at all: Temporal reads zero as unset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What the next attempt is to find when the worker dies now; `beside` and `blamed` only of a tool that has begun.
+    """The details that the next attempt finds if the worker dies now; `beside` and `blamed` only for a started tool.
 
-    `spent` is what the run is told at once of a model call: one that is stopped before its next attempt has none.
+    `spent` is a model call's usage, signalled to the run at once: a call stopped before its next attempt has no other
+    way to report it.
     """
 
     kept: object = None
@@ -71,11 +72,11 @@ class Details:
 
 
 PAYLOADS: Final = ("kept", "beside", "blamed", "spent")
-"""What of `Details` is encoded."""
+"""The fields of `Details` that are encoded as payloads."""
 
 
 class GuardianLink:
-    """A guardian beside this process. `async with` starts it, and ends it without a report."""
+    """A guardian process. `async with` starts it, and ends it without a report."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -114,21 +115,21 @@ class GuardianLink:
                 self._process.wait()
 
     async def until_ready(self) -> bool:
-        """Return once it can reach the server; False when that takes START_SECONDS_MAX."""
+        """Wait until the guardian can reach the server; return False after START_SECONDS_MAX."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), START_SECONDS_MAX)
         return self._ready.is_set()
 
     def leave(self) -> None:
-        """Say that the worker ends at once and on purpose: no call is to blame for it."""
+        """Report that the worker exits at once and on purpose, so that no call is blamed for it."""
         self._send(b'{"do": "leaving"}\n')
 
     def attempt(self) -> GuardedAttempt:
-        """Return the running activity's attempt; the guardian knows of it with its first `tell`."""
+        """Return the running activity's attempt; the guardian learns of it with the first `tell`."""
         return GuardedAttempt(self, next(self._keys), self._client.data_converter)
 
     async def failure_of_loss(self, data_converter: DataConverter) -> str:
-        """Return how a lost attempt fails, encoded for its run; for all runs alike where nothing is encrypted."""
+        """Return the failure of a lost attempt, encoded for its run; without encryption it is the same for all runs."""
         if self._failure is not None:
             return self._failure
         failure = Failure()
@@ -139,7 +140,7 @@ class GuardianLink:
         return text
 
     async def hold(self, key: int, line: bytes) -> None:
-        """Have the guardian know of an attempt; where the line is full, wait a moment for it."""
+        """Report an attempt to the guardian; if the socket buffer is full, wait up to LINE_SECONDS_MAX."""
         self._lines[key] = line
         self._send(line)
         if self._writer is not None and self._writer.transport.get_write_buffer_size():
@@ -147,19 +148,19 @@ class GuardianLink:
                 await asyncio.wait_for(self._writer.drain(), LINE_SECONDS_MAX)
 
     def end(self, key: int) -> None:
-        """Have the guardian know that an attempt has ended."""
+        """Report to the guardian that an attempt has ended."""
         if self._lines.pop(key, None) is not None:
             self._send(b'{"do": "end", "key": %d}\n' % key)
 
     def cache_run(self, workflow_id: str, run_id: str) -> None:
-        """Have the guardian know of a run in the worker's cache; to be called by the event loop."""
+        """Report a run in the worker's cache to the guardian. Call it on the event loop."""
         line = json.dumps({"do": "cache", "workflow": workflow_id, "run": run_id}).encode() + b"\n"
         self._cached[run_id] = line
         self._send(line)
 
     def evict_run(self, run_id: str) -> None:
-        """Have the guardian know that a run has left the cache; any thread may call it."""
-        with suppress(RuntimeError):  # the loop is closed: nothing is to be told any more
+        """Report to the guardian that a run has left the cache. Any thread may call it."""
+        with suppress(RuntimeError):  # the loop is closed: there is nothing to report any more
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._evicted, run_id)
 
@@ -198,7 +199,7 @@ class GuardianLink:
         return reader
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
-        """Put another guardian in the place of one that has ended."""
+        """Replace a guardian that has ended, up to RESTARTS_MAX times."""
         for _ in range(RESTARTS_MAX):
             with suppress(OSError):
                 if await reader.readline():
@@ -228,14 +229,14 @@ def _started(line: socket.socket) -> subprocess.Popen[bytes]:
             [sys.executable, "-P", "-m", "activities.guardian"],
             stdin=line.fileno(),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # whoever reads our output is not to wait for its end
+            stderr=subprocess.DEVNULL,  # a reader of our output must not wait for its end
             env=_environment(),
-            start_new_session=True,  # a terminal's Ctrl-C is the worker's
+            start_new_session=True,  # a terminal's Ctrl-C goes to the worker alone
         )
 
 
 class GuardedAttempt:
-    """One attempt of an activity, as the guardian knows it."""
+    """One attempt of an activity, as reported to the guardian."""
 
     def __init__(self, link: GuardianLink, key: int, data_converter: DataConverter) -> None:
         info = activity.info()
@@ -254,7 +255,7 @@ class GuardedAttempt:
         self._attempt |= {"workflow": info.workflow_id or "", "run": info.workflow_run_id or ""}
 
     async def tell(self, details: Details) -> None:
-        """Have the guardian know how far the attempt is, before this returns."""
+        """Report the attempt's progress to the guardian before returning."""
         if "failure" not in self._attempt:
             self._attempt["failure"] = await self._link.failure_of_loss(self._converter)
         line = {**self._attempt, "turn": details.turn}
@@ -266,7 +267,7 @@ class GuardedAttempt:
         await self._link.hold(self._key, json.dumps(line).encode() + b"\n")
 
     def end(self) -> None:
-        """Have the guardian know that the attempt has ended."""
+        """Report to the guardian that the attempt has ended."""
         self._link.end(self._key)
 
 
@@ -281,7 +282,7 @@ def _text(data: bytes) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a guardian: ours without what is for models, and this code on its path."""
+    """Return the guardian's environment: ours without the model APIs' variables, and with this code on its path."""
     here = str(Path(__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
     withheld = tuple(f"{api.variables}_" for api in APIS.values())

@@ -1,7 +1,7 @@
-"""Around every activity of this worker: it heartbeats, so that a stop reaches it and a lost machine is noticed.
+"""Heartbeats for every activity of this worker, so that a stop reaches it and a lost machine is noticed.
 
-A worker that dies is told by its guardian, not by missing heartbeats (`activities.guardian`). So a call that changes
-nothing heartbeats as rarely as the server lets a stop come late: where the server pushes cancels, hardly ever.
+The guardian reports a worker's death, so missing heartbeats need not (`activities.guardian`). A call whose details do
+not change therefore heartbeats only as often as a stop needs: if the server pushes cancels, hardly ever.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from activities.tool_start_pacing import Pacer
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, FailedAttemptsUsage
 
 INTERVAL_SECONDS: Final = 0.3
-"""How often a call heartbeats that has something new to tell, or that learns of its cancel that way alone."""
+"""How often a call heartbeats if its details change, or if heartbeats are its only way to learn of a cancel."""
 
 BEATS_PER_SECOND_MAX: Final = 150
-"""Of all calls of a worker together: with more of them each beats less often, down to every LONGEST_SECONDS."""
+"""The rate of all calls of a worker together: with more calls each beats less often, at least every LONGEST_SECONDS."""
 
 LONGEST_SECONDS: Final = 4.0
-"""How late a stop may reach one of hundreds of calls where the server does not push cancels."""
+"""The longest delay of a stop for one of hundreds of calls if the server does not push cancels."""
 
 PUSHED_SECONDS: Final = 10.0
-"""The interval where it does: three within the time after which a silent machine is taken for lost."""
+"""The interval if it does: three within the time after which a silent machine counts as lost."""
 
 
 class HeartbeatDetails:
-    """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
+    """The heartbeat details of one activity: those of the previous attempt until the activity sets its own."""
 
     def __init__(
         self, guarded: GuardedAttempt | None = None, turns: CrashSuspects | None = None, pacing: Pacer | None = None
@@ -51,46 +51,46 @@ class HeartbeatDetails:
         self._carried: Callable[[], object] | None = None
         self._spent: Callable[[], FailedAttemptsUsage | None] = lambda: None
         self.changes: Final = asyncio.Event()
-        """Set while what it carries can change at any moment."""
+        """Set while the details can change at any moment."""
         self._guarded = guarded
         self._beaten_at = time.monotonic()
         self._longest = 0.0
         self.repetition = FIRST
 
     def carry(self, details: Callable[[], object], spent: Callable[[], FailedAttemptsUsage | None]) -> None:
-        """Have every heartbeat from now on carry what `details` returns; the next attempt finds the last of them.
+        """Make every heartbeat from now on carry what `details` returns; the next attempt finds the last of them.
 
-        `spent` is what the guardian tells the run when the worker dies.
+        `spent` returns the usage that the guardian signals to the run if the worker dies.
         """
         self._carried, self._spent = details, spent
         self.changes.set()
 
     def leave(self, details: object) -> None:
-        """Have them carry `details`, which stay as they are."""
+        """Make every heartbeat from now on carry `details`, which do not change."""
         self._carried = lambda: details
         self.changes.clear()
 
     def details(self) -> tuple[object, ...]:
-        """Return what a heartbeat carries: one without details would wipe out those of the attempt before."""
-        # the server keeps the last heartbeat's details for the next attempt, also an empty one's
+        """Return a heartbeat's details: one without details would erase those of the previous attempt."""
+        # the server keeps the last heartbeat's details for the next attempt, even if they are empty
         return tuple(activity.info().heartbeat_details) if self._carried is None else (self._carried(),)
 
     def silence(self) -> float:
-        """Return for how many seconds there has been no heartbeat."""
+        """Return the seconds since the last heartbeat."""
         return time.monotonic() - self._beaten_at
 
     def longest_silence(self) -> float:
-        """Return for how many seconds there was none, at the longest."""
+        """Return the longest time without a heartbeat so far, in seconds."""
         return max(self._longest, self.silence())
 
     def beat(self) -> None:
-        """Heartbeat now; the SDK sends the latest one it holds back before it reports the activity's end."""
+        """Heartbeat now; before it reports the activity's end, the SDK sends the latest heartbeat it holds back."""
         self._longest, self._beaten_at = self.longest_silence(), time.monotonic()
         # the SDK throttles: of several within the throttle interval the latest goes out at its end
         activity.heartbeat(*self.details())
 
     async def tell(self, details: Details | None = None) -> None:
-        """Have the guardian know what the next attempt is to find when the worker dies now."""
+        """Report to the guardian the details that the next attempt finds if the worker dies now."""
         if self._guarded is not None:
             await self._guarded.tell(details or Details(next(iter(self.details()), None), spent=self._spent()))
 
@@ -100,16 +100,16 @@ _beating: Final = set[HeartbeatDetails]()
 
 
 def pulse() -> HeartbeatDetails:
-    """Return the running activity's; one that only the activity itself beats where no interceptor is."""
-    found = _PULSE.get(None)
-    if found is None:
-        found = HeartbeatDetails()
-        _PULSE.set(found)
-    return found
+    """Return the running activity's heartbeat details; without the interceptor, new ones that nothing else sends."""
+    details = _PULSE.get(None)
+    if details is None:
+        details = HeartbeatDetails()
+        _PULSE.set(details)
+    return details
 
 
 class Heartbeats(Interceptor):
-    """The worker interceptor that does it; `guardian` is told of every attempt, where there is one."""
+    """The worker interceptor that heartbeats; it reports every attempt to `guardian`, if there is one."""
 
     def __init__(self, guardian: GuardianLink | None = None) -> None:
         self.guardian = guardian
@@ -119,7 +119,7 @@ class Heartbeats(Interceptor):
         """Whether the server pushes cancels to this worker."""
 
     async def ask(self, client: Client) -> None:
-        """Learn from the server whether it pushes cancels; one that cannot be asked is taken not to."""
+        """Ask the server whether it pushes cancels; if it cannot be asked, assume that it does not."""
         try:
             described = await client.workflow_service.describe_namespace(
                 DescribeNamespaceRequest(namespace=client.namespace), timeout=ASK_TIMEOUT
@@ -155,7 +155,7 @@ class _HeartbeatTask(ActivityInboundInterceptor):
             doing = super().execute_activity(input)
             return await to_its_end(doing, pulse.details, lambda: max(late, pulse.longest_silence()))
         except asyncio.CancelledError:
-            pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
+            pulse.beat()  # so that a next attempt finds the latest details
             raise _cancelled() from None
         finally:
             beating.cancel()
@@ -164,9 +164,9 @@ class _HeartbeatTask(ActivityInboundInterceptor):
 
 
 def _cancelled() -> BaseException:
-    """Return what to end a cancelled activity with: told apart, so that a restart is not taken for a stop."""
+    """Return the error that ends a cancelled activity; it distinguishes a worker's restart from a stop."""
     why = activity.cancellation_details()
-    # a result returned here would be taken for the answer: the attempt must fail to be made again
+    # a result returned here would count as the answer: the attempt must fail to be retried
     if why is not None and why.worker_shutdown:
         text = "the worker shut down before the call ended"
         return ApplicationError(text, type=WORKER_SHUTDOWN, category=ApplicationErrorCategory.BENIGN)
@@ -178,7 +178,7 @@ def _cancelled() -> BaseException:
 
 
 async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) -> None:
-    """Heartbeat as long as the activity runs: at once when it has something new, else as often as a stop needs."""
+    """Heartbeat while the activity runs: soon when its details change, else only as often as a stop needs."""
     _beating.add(pulse)
     carried = pulse.details()
     try:
@@ -187,13 +187,13 @@ async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) ->
             await heartbeat_directly(carried)
         while True:
             interval = interval_seconds(len(_beating))
-            # without push a cancel comes with a heartbeat's answer only
+            # without push a cancel comes only with the reply to a heartbeat
             rest = PUSHED_SECONDS if pushed else interval
-            with suppress(TimeoutError):  # an activity says that its details change only after it has begun
+            with suppress(TimeoutError):  # an activity sets `changes` only after it has started
                 await asyncio.wait_for(pulse.changes.wait(), rest - interval)
             await asyncio.sleep(interval)
             details = pulse.details()
-            if details != carried and pulse.changes.is_set():  # fixed ones were told by whoever left them
+            if details != carried and pulse.changes.is_set():  # whoever left fixed details has reported them
                 await pulse.tell()
             if details == carried and pulse.silence() < rest - INTERVAL_SECONDS:
                 continue
@@ -204,5 +204,5 @@ async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) ->
 
 
 def interval_seconds(calls: int) -> float:
-    """Return how often each of so many calls under way is to beat: hundreds of hung tools must not busy the server."""
+    """Return the heartbeat interval for this many running calls: hundreds of hung tools must not load the server."""
     return min(max(INTERVAL_SECONDS, calls / BEATS_PER_SECOND_MAX), LONGEST_SECONDS)

@@ -1,4 +1,4 @@
-"""The `run_hooks` activity: the hooks of one place in a run, one after another. What they change, the core decides."""
+"""The `run_hooks` activity: runs the hooks of one trigger in order. The core applies their changes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.runtime.hook_runner import run_hooks
 class Hooks:
     """The hooks that this worker offers."""
 
-    def __init__(self, offered: Iterable[Hook]) -> None:
-        self._offered = {hook.name: hook for hook in offered}
+    def __init__(self, hooks: Iterable[Hook]) -> None:
+        self._hooks = {hook.name: hook for hook in hooks}
 
     @activity.defn(name=RUN_HOOKS_ACTIVITY)
     async def run(self, request: HooksRequest) -> HooksRan:
-        """Run what is asked for; a hook that fails is part of the answer, with its name."""
-        # apart from the loop that heartbeats and talks to the model
-        runs = await run_hooks(self._offered, request.hooks, request.context, request.changes_bytes_max, apart=True)
+        """Run the requested hooks; a failed hook is part of the result, with its name."""
+        # apart from the event loop, which heartbeats and calls the model
+        runs = await run_hooks(self._hooks, request.hooks, request.context, request.changes_bytes_max, apart=True)
         return HooksRan(runs=tuple(runs))

@@ -1,4 +1,4 @@
-"""Model calls as activities: `inference`, `summarise`. Retries belong to Temporal, the conversation to the workflow."""
+"""Model calls as activities: `inference`, `summarise`. Temporal retries them; the workflow owns the conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
-from activities.retry_deadline import TELL_TIMEOUT, RetryDeadline
+from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import Model, ModelRequest
@@ -57,85 +57,85 @@ if TYPE_CHECKING:  # an extra
 AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
-"""How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
+"""How long one query to the workflow (a page of the transcript, the buffer) may take; then the attempt fails."""
 
 
 class Inference:
-    """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
+    """The model calls with their dependencies: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: Model, offer: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
+    def __init__(self, model: Model, toolset: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
         self._model = InstrumentedModel(model, spans)
-        self._tools = {tool.name: tool for tool in offer.tools}
-        self._compilers = {compiler.name: compiler for compiler in offer.compilers}
+        self._tools = {tool.name: tool for tool in toolset.tools}
+        self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
         self._cache = cache
 
     @activity.defn(name=INFERENCE_ACTIVITY)
-    async def run(self, wanted: InferenceInput) -> InferenceAnswer:
-        """Ask the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
+    async def run(self, call: InferenceInput) -> InferenceAnswer:
+        """Call the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
 
-        Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
-        heartbeats' details and counted in the answer; a failure has it as its details.
+        When cancelled, it ends the call and returns the partial answer. The usage of failed attempts travels in the
+        heartbeat details and is counted in the answer; a failure carries it as its details.
         """
-        progress, patience = _observed(wanted.patience_seconds)
-        begun = monotonic()
+        progress, patience = _observed(call.patience_seconds)
+        started_at = monotonic()
         try:
-            response = await _typed_failures(self._answer(wanted, progress), progress, patience)
+            response = await _typed_failures(self._answer(call, progress), progress, patience)
         except asyncio.CancelledError:
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
-            if (partial is None and failed == NOTHING_USED) or not _is_not_wanted():
+            if (partial is None and failed == NOTHING_USED) or not _is_cancelled_by_run():
                 raise
-            told = partial or InferenceResponse(finish_reason=CANCELLED)
-            return InferenceAnswer(response=told, complete=False, failed_usage=failed)
+            response = partial or InferenceResponse(finish_reason=CANCELLED)
+            return InferenceAnswer(response=response, complete=False, failed_usage=failed)
         return InferenceAnswer(
-            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - begun, 3)
+            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - started_at, 3)
         )
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
-    async def summarise(self, wanted: SummaryInput) -> SummaryText:
-        """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`.
+    async def summarise(self, call: SummaryInput) -> SummaryText:
+        """Have the model summarise the messages in the run's buffer; failures have the types of `run`.
 
-        Its usage is that of all attempts together; cancelled, it returns no text and what was used until then.
+        The usage covers all attempts. When cancelled, it returns no text and the usage so far.
         """
-        progress, patience = _observed(wanted.patience_seconds)
+        progress, patience = _observed(call.patience_seconds)
         try:
-            response = await _typed_failures(self._summary(wanted, progress), progress, patience)
+            response = await _typed_failures(self._summary(call, progress), progress, patience)
         except asyncio.CancelledError:
             used = progress.fail()
-            if used == NOTHING_USED or not _is_not_wanted():
+            if used == NOTHING_USED or not _is_cancelled_by_run():
                 raise
             return SummaryText(text="", usage=used)
         usage = response.usage + progress.failed_usage
         return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=usage)
 
-    async def _answer(self, wanted: InferenceInput, progress: Progress) -> InferenceResponse:
-        transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
+    async def _answer(self, call: InferenceInput, progress: Progress) -> InferenceResponse:
+        transcript = await self._cache.transcript(activity.info().workflow_id or "", call, _fetch)
         opening = transcript.opening
         compiler = opening.definition.context.compiler
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
-            messages=self._compiled(transcript, wanted),
+            messages=self._compiled(transcript, call),
             tools=self._schemas(opening),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,
             # a compiler's messages differ from those that the workflow has bounded
-            input_max=wanted.input_max if compiler is None else None,  # nobody has counted what that adds
+            input_max=call.input_max if compiler is None else None,  # what a compiler adds was not counted
         )
-        answer = checked_calls(await self._asked(request, wanted, progress), self._tools.values())
+        answer = checked_calls(await self._response(request, call, progress), self._tools.values())
         return checked(answer, request.response_format)
 
-    async def _asked(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
-        """Ask the model, for no more than the attempts before have left."""
+    async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+        """Call the model, with no more output than the previous attempts have left."""
         progress.count_unreported(request)
         request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
         await pulse().tell()
         return await self._model(request)
 
-    def _compiled(self, transcript: Transcript, wanted: InferenceInput) -> Sequence[Message]:
+    def _compiled(self, transcript: Transcript, call: InferenceInput) -> Sequence[Message]:
         definition = transcript.opening.definition
         name = definition.context.compiler
         if name is None:
@@ -147,7 +147,7 @@ class Inference:
                 transcript.messages,
                 definition.context,
                 activity.info().workflow_id or "",
-                metadata=wanted.metadata or {},
+                metadata=call.metadata or {},
                 system_prompt=definition.system_prompt,
             )
         )
@@ -156,24 +156,24 @@ class Inference:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
         return (*own, opening.spawn) if opening.spawn else tuple(own)
 
-    async def _summary(self, wanted: SummaryInput, progress: Progress) -> InferenceResponse:
-        buffer = await _asked(BUFFER_QUERY, BufferPage)
+    async def _summary(self, call: SummaryInput, progress: Progress) -> InferenceResponse:
+        buffer = await _query_result(BUFFER_QUERY, BufferPage)
         request = ModelRequest(
-            llm=wanted.llm,
+            llm=call.llm,
             system_prompt="",
             messages=buffer.messages,
             tools=(),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=call.max_output_tokens,
             listener=progress.add,
-            input_max=wanted.input_max,
+            input_max=call.input_max,
         )
-        return await self._asked(request, wanted, progress)
+        return await self._response(request, call, progress)
 
 
 def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
-    """Begin where the attempt before left off, and have the heartbeats tell how far this one comes.
+    """Continue from the previous attempt's progress, and make the heartbeats carry this attempt's.
 
-    Raises ApplicationError for a call that is lost with its worker again and again: it may be what ends them.
+    Raises ApplicationError for a call that is lost with its worker again and again: it may be what kills the workers.
     """
     info = activity.info()
     progress = Progress.after(info.heartbeat_details, info.attempt)
@@ -193,15 +193,15 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     return progress, patience
 
 
-def _is_not_wanted() -> bool:
-    """Return whether the workflow cancelled this call: not a pause, a timeout or the worker's end, which repeat it."""
+def _is_cancelled_by_run() -> bool:
+    """Return whether the workflow cancelled this call; after a pause, timeout or worker shutdown it is retried."""
     why = activity.cancellation_details()
-    # several flags can be set at once; one that is repeated must not return a result
+    # several flags can be set at once; a call that is retried must not return a result
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
 async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
-    """Return the answer; a failure goes out with its type, bounded and encodable, and with what was used."""
+    """Return the answer, or raise a failure that has its type and the usage, and is bounded and encodable."""
     try:
         return await answer
     except ModelFailure as failure:
@@ -209,19 +209,19 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patien
     except CompilerFailed as error:
         record = error_record(error, "model")
         raised = ModelFailure(record.message, kind=record.type)
-    except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
+    except Exception as error:  # noqa: BLE001  # a failure may hold only what is bounded and encodable
         record = error_record(error, "model")
-        # not known to be final, so it is retried; patience ends it
+        # it may be temporary, so it is retried until the patience is over
         raised = ModelFailure(record.message, kind=record.type, again=True)
     raise await _failure(raised, progress, patience) from None
 
 
 async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDeadline) -> ApplicationError:
-    """Return how an attempt fails: the server makes the next one after the wait that it names, or none any more."""
+    """Return an attempt's failure; it tells the server how long to wait before the next one, or to stop retrying."""
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None
     if wait is not None:
-        await _tell_spent(used)
+        await _signal_usage(used)
         await patience.tell(text, wait)
     elif failure.again:
         text = give_up_text(text, activity.info().attempt, patience.seconds)
@@ -229,37 +229,37 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
-async def _tell_spent(used: Usage) -> None:
-    """Tell the workflow what the attempts so far have used, before the server waits for the next one.
+async def _signal_usage(used: Usage) -> None:
+    """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
-    Of a call that is cancelled in that wait nobody else can tell it any more. It costs a signal where an attempt failed
-    that had reached its endpoint, which is seldom.
+    If the call is cancelled in that wait, nothing else can report it. It costs one signal per failed attempt that had
+    reached its endpoint, which is rare.
     """
     info = activity.info()
     if used == NOTHING_USED:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-    with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
+    with suppress(RPCError):  # the run has ended or the server is down; the failure itself carries the usage too
         await workflow.signal(
-            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT
+            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=SIGNAL_TIMEOUT
         )
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
-    """Return what all attempts used, having left it for the next one, which takes silence for a lost attempt."""
+    """Leave the usage of all attempts for the next one and return it; without it the next assumes a lost attempt."""
     used = progress.fail(usage, free=free)
     # the SDK sends the heartbeat it holds back before it reports the failure
-    pulse().beat()  # with it, also when the first attempt began
+    pulse().beat()  # it also carries when the first attempt started
     return used
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:
     """Read a page of the transcript."""
-    return await _asked(TRANSCRIPT_QUERY, TranscriptPage, request)
+    return await _query_result(TRANSCRIPT_QUERY, TranscriptPage, request)
 
 
-async def _asked(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
-    """Ask this activity's own workflow; a query writes no history."""
+async def _query_result(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
+    """Query this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     # without a worker a query hangs until its rpc_timeout, so it always has one

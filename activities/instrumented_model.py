@@ -1,4 +1,4 @@
-"""Requests to a model's endpoint as they are told: each a metric, and a span where traces are on. Decides nothing."""
+"""Metrics for every request to a model's endpoint, and a span if traces are on. Decides nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MODELS: Final = Labels()
 KINDS: Final = Labels()
 
 REFUSED: Final = ("NotAuthorised", "QuotaExceeded", "ModelNotFound")
-"""Failures that alerts are about, told of before there is one: a rate sees nothing of a counter that begins with 1."""
+"""Failures to alert on. Their counters start at 0 before any failure: a rate misses a counter that starts at 1."""
 
 
 class InstrumentedModel:
-    """A model that asks `model`, and tells how that went."""
+    """A model that calls `model` and records the outcome."""
 
     def __init__(self, model: Model, spans: Spans | None) -> None:
         self._model = model
@@ -39,13 +39,13 @@ class InstrumentedModel:
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as the model does."""
         name = request.llm.model or self._default_name
-        telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
+        timed = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
         label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
-        begun, outcome = perf_counter(), "failed"
+        started_at, outcome = perf_counter(), "failed"
         for kind in REFUSED:
             _count_failures(0, label, kind)
         try:
-            with telling as span:
+            with timed as span:
                 response = await self._model(request)
                 if span is not None:
                     span.answered(response)
@@ -59,8 +59,8 @@ class InstrumentedModel:
             raise
         finally:
             calls, meter = metric_definitions.MODEL_CALLS, activity.metric_meter()
-            told = meter.create_histogram_float(calls.name, calls.about)
-            told.record(perf_counter() - begun, {"model": label, "outcome": outcome})
+            histogram = meter.create_histogram_float(calls.name, calls.about)
+            histogram.record(perf_counter() - started_at, {"model": label, "outcome": outcome})
         return response
 
 

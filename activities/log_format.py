@@ -1,4 +1,4 @@
-"""What a worker logs of failed attempts: one short line each. Failures with a type of ours need no traceback."""
+"""A worker's log of failed attempts: one short line each. Typed failures need no traceback."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from temporalio.exceptions import ApplicationError
 from holdfast.core.base.safe_text import clamped
 
 LINE_CHARS_MAX: Final = 400
-"""How long a line about a typed failure is at most."""
+"""The longest line about a typed failure, in characters."""
 
 
 class OneLine(logging.Filter):
-    """Says of a typed failure in one line which call failed and why; anything else keeps its traceback."""
+    """Reduces a typed failure to one line with the call and the cause; anything else keeps its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record; never drop it."""
@@ -30,7 +30,7 @@ class OneLine(logging.Filter):
 
 
 def _place(record: logging.LogRecord) -> str:
-    """Return which activity of which workflow failed; the SDK puts that beside the record."""
+    """Return which activity of which workflow failed; the SDK attaches that to the record."""
     details: Mapping[str, Any] | None = getattr(record, "temporal_activity", None)
     if not details:
         return ""
@@ -38,9 +38,9 @@ def _place(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr() -> None:
-    """Send warnings and worse to standard error, for the whole process."""
+    """Log warnings and errors of the whole process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(OneLine())
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler])
-    activity.logger.activity_info_on_message = False  # half a screen of ids; ours names what one needs of them
+    activity.logger.activity_info_on_message = False  # half a screen of ids; our line has those that are needed
     workflow.logger.workflow_info_on_message = False

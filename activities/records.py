@@ -1,7 +1,7 @@
-"""The record store as activities: what an execution leaves, where a session goes on from, what is kept of a session.
+"""The record store as activities: records of executions, the snapshots to branch from, saved sessions.
 
-An execution's record is written by asking its own run, page by page, for what the store does not have yet: neither its
-history nor this activity's input grows with the conversation. All of it can be done twice.
+The `record` activity queries the execution's own run, page by page, for what the store does not have yet: neither the
+history nor the activity's input grows with the conversation. All of these activities are idempotent.
 """
 
 from __future__ import annotations
@@ -48,98 +48,98 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.storage.records import Records
 
 ASK_TIMEOUT: Final = timedelta(seconds=20)
-"""One query of a run, which a worker may have to take up for it."""
+"""The timeout of one query to a run; a worker may have to load the run first."""
 
 READ_AT_ONCE: Final = 4
-"""How many parts are read from a run at the same time; each can have some megabytes."""
+"""How many parts are read from a run at once; each can have several megabytes."""
 
 LOOK_SECONDS_MAX: Final = 9.0
-"""How old what was read may be when it is replaced: another worker gets the call of a frozen one after 10 s."""
+"""How old a saved session's read may be when it is replaced: after 10 s another worker gets a frozen one's call."""
 
 
 class RecordActivities:
-    """The activities around one record store."""
+    """The activities of one record store."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @activity.defn(name=RECORD_ACTIVITY)
     async def record(self, request: RecordRequest) -> Recorded:
-        """Write what the execution whose run asks for it leaves: its parts, its snapshot and its record.
+        """Write the parts, the snapshot and the record of the execution that called this activity.
 
-        Fails, to be tried again, with StorageFailed, and with RunUnreadable where the run cannot be asked.
+        Fails retryably with StorageFailed, and with RunUnreadable if the run cannot be queried.
         """
         info = activity.info()
         run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-        with _told():
-            snapshot = await _asked_snapshot(run)
+        with _typed_errors():
+            snapshot = await _query_snapshot(run)
             at_once = asyncio.Semaphore(READ_AT_ONCE)
 
-            async def keep(part: Part) -> None:
+            async def write_part(part: Part) -> None:
                 async with at_once:
                     if not await self._records.has_part(part.digest):
-                        written = await self._records.write_part(await _asked_part(run, part.digest))
+                        written = await self._records.write_part(await _query_part(run, part.digest))
                         if written != part.digest:
                             raise StorageFailed(f"the run answers with part {written} instead of {part.digest}")
 
-            await asyncio.gather(*map(keep, snapshot.parts))
+            await asyncio.gather(*map(write_part, snapshot.parts))
             digest = await self._records.write_snapshot(snapshot)
             needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
-            if not request.task:  # a run that goes on from another does not know what was asked
+            if not request.task:  # a Temporal run that continues another does not know the question
                 request = replace(request, task=question_of(await self._records.state(digest)))
             await self._records.write(record_of(request, snapshot, digest, needed))
         return Recorded(snapshot=digest)
 
     @activity.defn(name=BRANCH_ACTIVITY)
     async def branch(self, request: BranchRequest) -> Branched:
-        """Return the snapshot to go on from. Fails for good with RecordNotFound and InvalidInput."""
-        with _told():
+        """Return the snapshot to continue from. Fails without retry with RecordNotFound and InvalidInput."""
+        with _typed_errors():
             return await self._records.branch(request)
 
     @activity.defn(name=KEEP_SESSION_ACTIVITY)
-    async def keep_session(self, kept: SaveSession) -> None:
-        """Keep what a session leaves of itself, unless something newer was kept meanwhile.
+    async def keep_session(self, request: SaveSession) -> None:
+        """Save a session's state, unless a newer one was saved meanwhile.
 
-        A worker that was frozen takes up what it had been given, long after another one has done it. One that was
-        frozen after it had looked looks again: StorageFailed.
+        A worker that was frozen may process this call long after another worker has done so. If it was frozen between
+        reading and writing, it fails with StorageFailed, and the retry reads again.
         """
-        with _told():
+        with _typed_errors():
             looked_at = time.monotonic()
-            found = await self._records.read_session(kept.agent_id)
-            if found is None or _last_changed(found) <= _last_changed(kept.state):
+            saved = await self._records.read_session(request.agent_id)
+            if saved is None or _last_changed(saved) <= _last_changed(request.state):
                 if time.monotonic() - looked_at > LOOK_SECONDS_MAX:
-                    late = f"what is kept of agent {kept.agent_id} was read more than {LOOK_SECONDS_MAX:g} s ago"
+                    late = f"what is kept of agent {request.agent_id} was read more than {LOOK_SECONDS_MAX:g} s ago"
                     raise StorageFailed(f"{late}; it is read again")
-                await self._records.write_session(kept.agent_id, kept.state.encode())
+                await self._records.write_session(request.agent_id, request.state.encode())
 
     @activity.defn(name=FIND_SESSION_ACTIVITY)
-    async def find_session(self, wanted: FindSession) -> FoundSession:
-        """Return what is kept of the agent, and its latest record if that is newer."""
-        with _told():
-            found, records = await asyncio.gather(
-                self._records.read_session(wanted.agent_id), self._records.by_agent(wanted.agent_id, 1)
+    async def find_session(self, request: FindSession) -> FoundSession:
+        """Return the agent's saved session, and its latest record if that is newer."""
+        with _typed_errors():
+            saved, records = await asyncio.gather(
+                self._records.read_session(request.agent_id), self._records.by_agent(request.agent_id, 1)
             )
         latest = records[0] if records else None
-        if latest is not None and found is not None and _last_changed(found) >= latest.completed_at:
+        if latest is not None and saved is not None and _last_changed(saved) >= latest.completed_at:
             latest = None
-        return FoundSession(kept=None if found is None else found.decode(), latest=latest)
+        return FoundSession(kept=None if saved is None else saved.decode(), latest=latest)
 
 
 async def whose(execution_id: str) -> str:
-    """Return which agent's execution that is, as its run says; raises StorageFailed where it cannot be asked.
+    """Return the agent id of an execution, read from its run. Raises StorageFailed if the run cannot be queried.
 
-    To be called within one of its activities.
+    Call it within one of the execution's activities.
     """
     run = activity.client().get_workflow_handle(execution_id)
     try:
-        found: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
+        page: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
     except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise StorageFailed(f"the run {execution_id} cannot be asked whose it is: {error}; try again") from None
-    return found.head.agent_id
+    return page.head.agent_id
 
 
 class _Dated(BaseModel):
-    """What there is in every state of a session; the rest is the session's own business."""
+    """The one field that this module reads from a session's state."""
 
     updated_at: AwareDatetime
 
@@ -148,20 +148,20 @@ def _last_changed(state: str | bytes) -> datetime:
     return _Dated.model_validate_json(state).updated_at
 
 
-async def _asked_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:
+async def _query_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:
     snapshot: Snapshot = await run.query(SNAPSHOT_QUERY, result_type=Snapshot, rpc_timeout=ASK_TIMEOUT)
     return snapshot
 
 
-async def _asked_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
-    asked = PartRequest(digest=digest)
-    page: PartPage = await run.query(PART_QUERY, asked, result_type=PartPage, rpc_timeout=ASK_TIMEOUT)
+async def _query_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
+    request = PartRequest(digest=digest)
+    page: PartPage = await run.query(PART_QUERY, request, result_type=PartPage, rpc_timeout=ASK_TIMEOUT)
     return page.data.encode()
 
 
 @contextmanager
-def _told() -> Generator[None]:
-    """Turn errors of ours into failures with their names; what no repetition can mend is not tried again."""
+def _typed_errors() -> Generator[None]:
+    """Turn Holdfast's errors into failures of their type; those that no retry can fix are not retried."""
     try:
         yield
     except HoldfastError as error:

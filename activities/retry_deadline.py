@@ -1,6 +1,6 @@
-"""How long a model call is retried: until its time is up, whatever the number of attempts.
+"""How long a model call is retried: until its deadline, whatever the number of attempts.
 
-Its run hears that it waits after 5, 10, 20 … seconds.
+Its run is signalled that it waits after 5, 10, 20 … seconds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 
-TELL_TIMEOUT: Final = timedelta(seconds=2)
-"""How long telling the run that its call waits may take."""
+SIGNAL_TIMEOUT: Final = timedelta(seconds=2)
+"""How long signalling a run may take."""
 
-TOLD_FROM_SECONDS: Final = 5.0
-"""The first wait that the run is told of; each further one has taken twice the time of the one before."""
+FIRST_REPORT_SECONDS: Final = 5.0
+"""The wait after which the run is first signalled; each further signal comes after twice that time."""
 
 SOONEST: Final = timedelta(milliseconds=1)
-"""What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
+"""Stands for no wait before the next attempt: Temporal reads zero as unset."""
 
 
 class RetryDeadline:
-    """That of one model call, as an attempt of it finds it.
+    """The deadline of one model call, as one of its attempts sees it.
 
-    `begun_at` is when the first attempt began, none for that one itself. Moments are the server's; what passes within
-    an attempt is measured here.
+    `begun_at` is when the first attempt started; None in that attempt itself. Moments are by the server's clock; the
+    time within an attempt is measured here.
     """
 
     def __init__(self, seconds: float, begun_at: datetime | None) -> None:
@@ -41,18 +41,18 @@ class RetryDeadline:
         self._took_up = time.monotonic()
 
     def next_wait(self, named: timedelta | None) -> timedelta | None:
-        """Return how long to wait before the next attempt, `named` being what the endpoint asked for; none if over."""
-        asked = None if named is None else named.total_seconds()
-        wait = next_wait_seconds(activity.info().attempt, asked, self._waited(self._now()), self.seconds)
+        """Return the wait before the next attempt, given the one the endpoint `named`; None if the deadline is over."""
+        requested_seconds = None if named is None else named.total_seconds()
+        wait = next_wait_seconds(activity.info().attempt, requested_seconds, self._waited(self._now()), self.seconds)
         # next_retry_delay replaces the policy's interval for this attempt alone; zero falls back to the policy
         return None if wait is None else max(timedelta(seconds=wait), SOONEST)
 
     async def tell(self, message: str, wait: timedelta) -> None:
-        """Tell the run that its call waits, if 5, 10, 20 … seconds are reached in this attempt or the wait after it."""
+        """Signal the run that its call waits, if 5, 10, 20 … seconds pass in this attempt or in the wait after it."""
         info, now = activity.info(), self._now()
         if not doubles_within(self._waited(info.started_time), self._waited(now + wait)):
             return
-        told = ModelWait(
+        model_wait = ModelWait(
             call=info.activity_id,
             attempt=info.attempt,
             message=clamped(message, ERROR_CHARS_MAX),
@@ -60,11 +60,11 @@ class RetryDeadline:
             next_at=now + wait,
         )
         workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-        with suppress(RPCError):  # an ended run, or a server that is away: it is told nothing, and waits all the same
-            await workflow.signal(MODEL_WAIT_SIGNAL, told, rpc_timeout=TELL_TIMEOUT)
+        with suppress(RPCError):  # the run has ended or the server is down: the call waits without the signal
+            await workflow.signal(MODEL_WAIT_SIGNAL, model_wait, rpc_timeout=SIGNAL_TIMEOUT)
 
     def _now(self) -> datetime:
-        # two machines' clocks may differ by more than a wait: the server's start plus what passed here
+        # clocks of two machines may differ by more than a wait: add the time passed here to the server's start
         return activity.info().started_time + timedelta(seconds=time.monotonic() - self._took_up)
 
     def _waited(self, until: datetime) -> float:
@@ -72,8 +72,8 @@ class RetryDeadline:
 
 
 def doubles_within(start: float, end: float) -> bool:
-    """Return whether 5, 10, 20 … seconds (TOLD_FROM_SECONDS, doubled) are reached after `start` and by `end`."""
-    mark = TOLD_FROM_SECONDS
+    """Return whether 5, 10, 20 … seconds (FIRST_REPORT_SECONDS, doubled) lie after `start` and up to `end`."""
+    mark = FIRST_REPORT_SECONDS
     while mark <= start:
         mark *= 2
     return mark <= end

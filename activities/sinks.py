@@ -1,4 +1,4 @@
-"""The activity that delivers events to a sink of this worker, as long as the server has chosen it."""
+"""The activity that delivers events to a sink of this worker, as long as the server has assigned it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEAT_SECONDS: Final = HEARTBEAT_SECONDS / 5
 
 
 class EventSinks:
-    """The sinks that a worker has, by their names."""
+    """A worker's sinks, by name."""
 
     def __init__(self, sinks: Iterable[Sink], records: Records) -> None:
         self._sinks: Final = {each.name: MeteredSink(each) for each in sinks}
@@ -30,7 +30,7 @@ class EventSinks:
 
     @activity.defn(name=DELIVER_ACTIVITY)
     async def deliver(self, start: SinkStart) -> None:
-        """Deliver for a day, until this worker shuts down, or until it is cancelled."""
+        """Deliver for TURN_SECONDS (a day), until this worker shuts down, or until cancelled."""
         delivery = Delivery(activity.client(), self._records, start, self._sinks[start.consumer])
         delivering = asyncio.create_task(delivery.run())
         ending = asyncio.create_task(activity.wait_for_worker_shutdown())

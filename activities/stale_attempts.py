@@ -1,4 +1,4 @@
-"""Attempts that nobody wants: late ones, those of an ended run, those that the server has given to another worker."""
+"""Attempts that are no longer wanted: late, of an ended run, or given to another worker by the server."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from holdfast.core.wire.contracts import DEBUG_QUERY, RECORD_ACTIVITY
 from holdfast.runtime.model_progress import Progress
 
 LATE_SECONDS_MAX: Final = 10.0
-"""How long after the server gave it away a first attempt is begun unasked: a worker whose threads keep one another
-waiting may come to it when the server has taken it for lost. A clock that is wrong costs a question."""
+"""How late after its dispatch a first attempt may start without asking the server: a worker whose threads block one
+another may start it after the server has timed it out. A wrong clock costs one extra request."""
 
 GIVEN_UP_SECONDS: Final = 40.0
-"""After so long without a heartbeat the server and the SDK have given up any attempt: one that has waited longer by our
-clock has not, and the clock is wrong."""
+"""After this long without a heartbeat the server and the SDK have timed out any attempt: if ours has waited longer by
+our clock, the clock is wrong."""
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousAttempt:
-    """What an attempt knows of the one before it, and of its run.
+    """What an attempt knows about the previous one and about its run.
 
-    `timed_out` is whether that one took longer than the server allows, `unheard` whether the run has not yet taken note
-    of all that was said to it, or cannot be asked: it may have been stopped.
+    `timed_out` is whether the previous one exceeded the server's start-to-close timeout. `unheard` is whether the run
+    still has unprocessed signals or cannot be asked: it may have been stopped.
     """
 
     timed_out: bool = False
@@ -46,22 +46,22 @@ class PreviousAttempt:
 
 
 FIRST: Final = PreviousAttempt()
-"""That of an attempt with none before it."""
+"""The value for an attempt with none before it."""
 
 
 async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
-    """Raise for an attempt that begins after the run's time limit, or a repeated or late one that is not waited for.
+    """Raise ApplicationError for an attempt past the run's time limit, or no longer wanted.
 
-    That is one of a run that has ended, and one that the server has given up meanwhile: a worker that was frozen takes
-    up what it had been given. A `late` one is asked about whatever the clocks say. Returns what is known of the attempt
-    before this one, and whether the run could be asked.
+    An attempt is no longer wanted if its run has ended or the server has timed it out: a worker that was frozen starts
+    what it had received before. With `late`, the server is asked whatever the clocks say. Returns what is known about
+    the previous attempt, and whether the run could be asked.
     """
     info = activity.info()
-    if info.activity_type == RECORD_ACTIVITY:  # it is for when the run has ended, however often; twice does no harm
+    if info.activity_type == RECORD_ACTIVITY:  # it may run after the run has ended, and running twice does no harm
         return FIRST
     if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
-        # The call of a run with a time limit, until LATE_SECONDS after it (`workflows.execution.activity_calls`);
-        # both moments are the server's: no clock of ours decides about a budget
+        # with a time limit, schedule-to-close ends LATE_SECONDS after it (`workflows.execution.activity_calls`);
+        # both moments are the server's: our clock must not decide about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:
             used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
@@ -70,7 +70,7 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
         return FIRST
     described = await _described(info)
     if described is not None and described.HasField("pending_workflow_task"):
-        # the run has something to hear first, which may end it: a query waits until it has
+        # the run has an unprocessed task, which may end it: a query waits until it is processed
         workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         with suppress(RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
             facts: dict[str, Any] = await workflow.query(DEBUG_QUERY, result_type=dict, rpc_timeout=ASK_TIMEOUT)
@@ -92,18 +92,18 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
 
 
 def waited_seconds() -> float:
-    """Return for how long the server has waited for this attempt, as far as its clock and this machine's agree."""
+    """Return how long ago the server dispatched this attempt, in seconds, as far as its clock and ours agree."""
     return abs((datetime.now(UTC) - activity.info().started_time).total_seconds())
 
 
 def late_seconds() -> float:
-    """Return the same for an attempt that this worker has come to so late that it may soon be given up; else 0."""
+    """Return `waited_seconds` if this attempt started so late that it may soon time out; else 0."""
     waited = waited_seconds()
     return waited if LATE_SECONDS_MAX < waited < GIVEN_UP_SECONDS else 0.0
 
 
 async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse | None:
-    """Return what the server says of the run, none where it cannot be asked."""
+    """Return the server's description of the run; None if the server cannot be asked."""
     run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
     request = DescribeWorkflowExecutionRequest(namespace=info.namespace, execution=run)
     try:
@@ -113,7 +113,7 @@ async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse |
 
 
 def _is_this(pending: PendingActivityInfo, info: activity.Info) -> bool:
-    """Return whether the server waits for this very attempt."""
+    """Return whether `pending` is this attempt."""
     started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
     return started and (pending.activity_id, pending.attempt) == (info.activity_id, info.attempt)
 

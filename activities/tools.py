@@ -1,4 +1,4 @@
-"""Tools as activities: one activity type per tool, its input the arguments alone, its result bounded text."""
+"""Tools as activities: one activity type per tool; the input is its arguments, the result bounded text."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:  # an extra
 
 
 class ToolSlots:
-    """How many tool calls may be at work at once, of those that share the model calls' queue.
+    """A bound on the running tool calls that share the model calls' task queue.
 
-    Calls are taken from that queue before anybody knows what they are: the SDK hands an activity to the very worker
-    that scheduled it, without a way over the server, on the worker's own queue alone (a queue of their own costs tools
-    13 % of a step, measured). One too many is refused at once, and its run puts it into the waiting queue: so hung
-    tools never take the slots of model calls.
+    Tools share it because the SDK starts an activity eagerly, without the server, only on the scheduling worker's own
+    queue (a separate queue costs tools 13 % of a step, measured). A worker takes calls from the queue before it knows
+    what they are. One too many is refused at once, and its run puts it into the waiting queue, so hung tools never take
+    the slots of model calls.
     """
 
     def __init__(self, slots_max: int) -> None:
@@ -60,8 +60,8 @@ class ToolSlots:
 
     @contextmanager
     def one(self) -> Generator[None]:
-        """Hold a slot; raises ApplicationError of the type TOOLS_BUSY when there is none."""
-        # asyncio is single-threaded: between this look and the count nothing else runs
+        """Hold a slot. Raises ApplicationError of type TOOLS_BUSY if none is free."""
+        # asyncio is single-threaded: nothing else runs between this check and the count
         if not self._free:
             raise ApplicationError(
                 "all slots for tools are taken",
@@ -83,9 +83,9 @@ def tool_activities(
     results: Results | None = None,
     spans: Spans | None = None,
 ) -> list[Callable[..., Any]]:
-    """Return an activity for each tool, of the tool's name; those that are not `local` share `slots`.
+    """Return an activity for each tool, with the tool's name; tools that are not `local` share `slots`.
 
-    `results` keeps what is too long to be shown to a model. `spans` tells of each attempt.
+    `results` stores results that are too long for a model. `spans` traces each attempt.
     """
     return [_activity_of(tool, None if tool.traits.local else slots, results, spans) for tool in tools]
 
@@ -102,17 +102,17 @@ def _activity_of(
             reply = await _run(tool, arguments, _metadata(metadata), results, spans)
         if reply.stop is None:
             return reply.text
-        # a plain text is the common result; the envelope costs bytes of history only where a stop is asked for
+        # plain text is the common result; only a requested stop pays for the envelope in the history
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
 
     return run
 
 
-def _metadata(given: object) -> Mapping[str, JsonValue]:
-    """Return the agent's metadata as a call's input holds them; long ones come as bytes."""
-    if isinstance(given, bytes):
-        given = from_json(given)
-    return cast("Mapping[str, JsonValue]", given) if isinstance(given, dict) else {}
+def _metadata(value: object) -> Mapping[str, JsonValue]:
+    """Return the agent's metadata from a call's input; long metadata comes as bytes."""
+    if isinstance(value, bytes):
+        value = from_json(value)
+    return cast("Mapping[str, JsonValue]", value) if isinstance(value, dict) else {}
 
 
 async def _run(
@@ -133,42 +133,42 @@ async def _run(
     running = partial(run_tool, tool, arguments, context, results=results, apart=True)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
-            # apart from the loop that heartbeats and talks to the model
+            # apart from the event loop, which heartbeats and calls the model
             reply = await attempted(tool.traits, running)
             if span is not None:
                 span.answered(reply.text)
             return reply
     except (AttemptFailure, asyncio.CancelledError):
         raise
-    except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
+    except Exception as error:  # noqa: BLE001  # the model is shown whatever a tool raises
         raise failure_of(tool.traits, error_record(error, tool.name), again=tool.tries_again(error)) from None
 
 
 @activity.defn(name=TAKE_UP_ACTIVITY)
-async def take_up(asked: PickupTime) -> PickupTime:
-    """Return what was asked: as a local activity's result, the moment is recorded."""
-    return asked
+async def take_up(request: PickupTime) -> PickupTime:
+    """Return the request: as a local activity's result, its moment is recorded in the history."""
+    return request
 
 
 class Catalog:
-    """Answers which of this worker's tools and hooks an agent gets, and whether arguments fit a tool."""
+    """Resolves which of this worker's tools and hooks an agent gets, and checks arguments against a tool."""
 
-    def __init__(self, offer: Toolset, prices: PriceList) -> None:
-        self._offer = offer
+    def __init__(self, toolset: Toolset, prices: PriceList) -> None:
+        self._toolset = toolset
         self._prices = prices
 
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
-        """Return what is wrong with arguments that a person gives to a call; a tool that is not here judges itself."""
-        tool = next((each for each in self._offer.tools if each.name == request.tool), None)
+        """Return the problem with arguments that a person edited; a tool of another worker checks them itself."""
+        tool = next((each for each in self._toolset.tools if each.name == request.tool), None)
         if tool is None:
             return ArgumentsChecked(problem=None)
         return ArgumentsChecked(problem=await asyncio.to_thread(argument_problem, tool, request.arguments))
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
-        """Return the traits of what `request` names; a name that is not there fails for good."""
-        asked = AgentDefinition(
+        """Return the traits of what `request` names. An unknown name fails without retry."""
+        definition = AgentDefinition(
             name=request.agent,
             tools=request.tools,
             tools_deny=request.tools_deny,
@@ -178,7 +178,7 @@ class Catalog:
             approvals=request.approvals,
         )
         try:
-            equipment = self._offer.equip(asked)
+            equipment = self._toolset.equip(definition)
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None

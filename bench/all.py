@@ -45,9 +45,9 @@ def run(name: str, arguments: tuple[str, ...]) -> bool:
     began = time.monotonic()
     command = [sys.executable, "-m", f"bench.{name}", *arguments, "--json", str(OUT / f"{name}.json")]
     done = subprocess.run(command, check=False)  # noqa: S603  # our own modules
-    told = (OUT / f"{name}.json").exists()
+    has_result = (OUT / f"{name}.json").exists()
     sys.stdout.write(f"bench.{name}: {time.monotonic() - began:.0f} s, exit code {done.returncode}\n")
-    return told
+    return has_result
 
 
 def main() -> int:
@@ -55,12 +55,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.all", description=__doc__)
     parser.add_argument("--short", action="store_true", help="fewer trials, and nothing that takes minutes")
     parser.add_argument("--only", nargs="+", choices=tuple(WHOLE), default=[], metavar="NAME", help="these alone")
-    given = parser.parse_args()
+    options = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    chosen = SHORT if given.short else WHOLE
+    chosen = SHORT if options.short else WHOLE
     ended: list[bool] = []
     for name, arguments in chosen.items():
-        if not given.only or name in given.only:
+        if not options.only or name in options.only:
             (OUT / f"{name}.json").unlink(missing_ok=True)
             ended.append(run(name, arguments))
     return 0 if all(ended) else 1

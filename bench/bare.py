@@ -77,18 +77,18 @@ class BareLoop:
             {"role": "user", "content": question},
         ]
         while True:
-            said = await workflow.execute_activity_method(
+            answer = await workflow.execute_activity_method(
                 Endpoint.ask, AskRequest(messages=messages, tools=TOOLS), start_to_close_timeout=CALL_TIMEOUT
             )
-            messages.append(said)
-            calls: list[dict[str, Any]] = said.get("tool_calls", [])
+            messages.append(answer)
+            calls: list[dict[str, Any]] = answer.get("tool_calls", [])
             if not calls:
-                return str(said["content"])
+                return str(answer["content"])
             messages.extend(await asyncio.gather(*(self._call_tool(call) for call in calls)))
 
     async def _call_tool(self, call: dict[str, Any]) -> dict[str, Any]:
-        wanted = call["function"]
+        function = call["function"]
         result: str = await workflow.execute_activity(
-            wanted["name"], json.loads(wanted["arguments"]), result_type=str, start_to_close_timeout=CALL_TIMEOUT
+            function["name"], json.loads(function["arguments"]), result_type=str, start_to_close_timeout=CALL_TIMEOUT
         )
         return {"role": "tool", "tool_call_id": call["id"], "content": result}

@@ -56,8 +56,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.bare_worker", description="Serve the bare loop.")
     parser.add_argument("--address", required=True)
     parser.add_argument("--task-queue", required=True)
-    given = parser.parse_args()
-    asyncio.run(serve(given.address, given.task_queue))
+    options = parser.parse_args()
+    asyncio.run(serve(options.address, options.task_queue))
 
 
 if __name__ == "__main__":

@@ -86,19 +86,19 @@ class Account:
     first: Usage | None = None
     calls: int = 0
     failed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    told: Usage = NOTHING_USED
+    reported: Usage = NOTHING_USED
     """What its run said in the end that it used."""
     cancelled: bool = False
     """Whether something ended it at once, whatever was under way."""
 
     @property
-    def untold(self) -> int:
+    def unreported(self) -> int:
         """How many tokens were charged that its run does not know of.
 
         Of a call that is cancelled only the input: this endpoint makes an answer at once, and none of it may have left.
         """
-        inputs = self.spent.input_tokens - self.told.input_tokens
-        outputs = 0 if self.cancelled else self.spent.output_tokens - self.told.output_tokens
+        inputs = self.spent.input_tokens - self.reported.input_tokens
+        outputs = 0 if self.cancelled else self.spent.output_tokens - self.reported.output_tokens
         return max(0, inputs) + max(0, outputs)
 
     def spend(self, name: str, usage: Usage) -> None:
@@ -141,11 +141,11 @@ class Endpoint:
             account.failed.add(place)
             return _broken(account, name, usage)
         account.spend(name, usage)
-        told = (usage.input_tokens, usage.output_tokens)
+        counts = (usage.input_tokens, usage.output_tokens)
         ending = "length" if output == most else None
         text = "words and " * rng.choice((1, 5, 200))
         calls = () if account.calls > CALLS_MAX or not body.get("tools") else _calls(rng, account.agents[name])
-        return Reply(text=text, calls=calls, usage=told, finish_reason=ending if not calls else None)
+        return Reply(text=text, calls=calls, usage=counts, finish_reason=ending if not calls else None)
 
 
 def _broken(account: Account, name: str, usage: Usage) -> Reply:
@@ -181,8 +181,8 @@ def _tokens(body: dict[str, Any]) -> int:
     for message in body["messages"]:
         tokens += TAGS + len((message.get("content") or "").encode()) + len(message.get("tool_call_id") or "")
         for call in message.get("tool_calls") or ():
-            said = call["id"] + call["function"]["name"] + call["function"]["arguments"]
-            tokens += TAGS + len(said.encode())
+            text = call["id"] + call["function"]["name"] + call["function"]["arguments"]
+            tokens += TAGS + len(text.encode())
     for each in body.get("tools") or ():
         tokens += TAGS + len(json.dumps(each["function"], ensure_ascii=False, separators=(",", ":")).encode())
     return tokens
@@ -252,7 +252,7 @@ async def _ended(client: Holdfast, account: Account, stop_after: float | None) -
             state = await client.result(execution_id)
         except ExecutionFailed:
             state = await client.state(execution_id)
-    account.told = state.usage
+    account.reported = state.usage
     account.cancelled = state.stop_reason in (StopReason.USER_REQUESTED, StopReason.TIME_LIMIT)
     return "failed" if state.status == "failed" else str(state.stop_reason)
 
@@ -267,14 +267,14 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     worst_tokens = max((each[0] for each in over.values()), default=0)
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
-    untold = sum(account.untold for account, _ in ended.values())
-    estimated = sum(account.told.estimated_tokens for account, _ in ended.values())
+    unreported = sum(account.unreported for account, _ in ended.values())
+    estimated = sum(account.reported.estimated_tokens for account, _ in ended.values())
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
         ["model calls, of them failed attempts", f"{calls}, {failed}"],
         ["tokens charged", f"{tokens:,}"],
         ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
-        ["tokens charged that no run knows of", f"{untold:,}"],
+        ["tokens charged that no run knows of", f"{unreported:,}"],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
         ["tokens over", str(worst_tokens)],
         ["US dollars over", f"{worst_cost:g}"],
@@ -285,14 +285,14 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     show_goals(
         [
             Goal("overshoot 0", f"{worst_tokens} tokens, {worst_cost:g} USD", held),
-            Goal("under-reported 0", f"{untold} tokens", untold == 0),
+            Goal("under-reported 0", f"{unreported} tokens", unreported == 0),
         ]
     )
     for name, each in over.items():
         if each[0] or each[1]:
             account, why = ended[name]
             sys.stderr.write(f"{name}: {account.spent} {account.cost} against {account.root.budget}, {why}\n")
-    return held and untold == 0
+    return held and unreported == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -300,10 +300,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.budget", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help=f"how many runs (default {RUNS})")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="to repeat a bench")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server:
-        ended = asyncio.run(measure(server.address.address, Path(folder), given.runs, given.seed))
-    return 0 if show(ended, given.seed) else 1
+        ended = asyncio.run(measure(server.address.address, Path(folder), options.runs, options.seed))
+    return 0 if show(ended, options.seed) else 1
 
 
 if __name__ == "__main__":

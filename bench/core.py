@@ -89,7 +89,7 @@ def new_loop() -> AgentLoop:
     return AgentLoop(AgentDefinition(name="measured"), tools={TOOL: ToolTraits(name=TOOL)})
 
 
-def begun(loop: AgentLoop) -> AgentState:
+def started_state(loop: AgentLoop) -> AgentState:
     """Return an agent with an execution under way whose limits are set and far away, so that they are computed."""
     budget = ExecutionBudget(max_steps=10**6, max_tokens=10**12, max_seconds=10**6)
     agent = new_agent(AgentDefinition(name="measured"), agent_id=str(UUID(int=1)), at=START)
@@ -112,9 +112,9 @@ def walked(loop: AgentLoop, state: AgentState, steps: int) -> tuple[AgentState, 
     """Return the state after that many steps more, and the CPU seconds they took."""
     first, seconds = state.step_count, 0.0
     for start in range(first, first + steps, CHUNK_STEPS):
-        said = [events(number) for number in range(start, min(start + CHUNK_STEPS, first + steps))]
+        answers = [events(number) for number in range(start, min(start + CHUNK_STEPS, first + steps))]
         began = time.process_time()
-        for answered, returned in said:
+        for answered, returned in answers:
             state, _ = loop.step(state, answered)
             state, _ = loop.step(state, returned)
         seconds += time.process_time() - began
@@ -125,23 +125,23 @@ def walked(loop: AgentLoop, state: AgentState, steps: int) -> tuple[AgentState, 
 
 def step_times(loop: AgentLoop) -> list[Depth]:
     """Measure a step at every depth."""
-    walked(loop, begun(loop), WARM_STEPS)
-    found: list[Depth] = []
+    walked(loop, started_state(loop), WARM_STEPS)
+    results: list[Depth] = []
     for depth in DEPTHS:
         began = time.process_time()
-        state, _ = walked(loop, begun(loop), depth)
+        state, _ = walked(loop, started_state(loop), depth)
         growing = time.process_time() - began
         windows: list[float] = []
         for _ in range(WINDOWS):
             state, seconds = walked(loop, state, WINDOW_STEPS)
             windows.append(seconds)
-        found.append(Depth(depth, median(windows) / WINDOW_STEPS * 1e6, growing / depth * 1e6))
-    return found
+        results.append(Depth(depth, median(windows) / WINDOW_STEPS * 1e6, growing / depth * 1e6))
+    return results
 
 
 def saving(loop: AgentLoop) -> Saved:
     """Measure how a state is saved and read."""
-    state, _ = walked(loop, begun(loop), SAVED_STEPS)
+    state, _ = walked(loop, started_state(loop), SAVED_STEPS)
     data = state.to_json()
     if AgentState.from_json(data) != state:
         raise RuntimeError("what was read is not what was saved")
@@ -151,24 +151,24 @@ def saving(loop: AgentLoop) -> Saved:
 
 def timed(work: Callable[[], ValueT]) -> float:
     """Return the median milliseconds that `work` takes; its result is dropped outside."""
-    found: list[float] = []
+    results: list[float] = []
     for _ in range(TIMES):
         gc.collect()
         began = time.perf_counter()
         result = work()
-        found.append((time.perf_counter() - began) * 1e3)
+        results.append((time.perf_counter() - began) * 1e3)
         del result
-    return median(found)
+    return median(results)
 
 
 def import_seconds(module: str) -> float:
     """Return the median CPU seconds of a fresh interpreter that imports `module`."""
-    found: list[float] = []
+    results: list[float] = []
     for _ in range(TIMES):
         began = children_seconds()
         subprocess.run([sys.executable, "-c", f"import {module}"], check=True)  # noqa: S603  # our own modules
-        found.append(children_seconds() - began)
-    return median(found)
+        results.append(children_seconds() - began)
+    return median(results)
 
 
 def children_seconds() -> float:

@@ -75,10 +75,10 @@ class Endpoint:
         raw = await request.read()
         self.digests.append(hashlib.sha256(raw).hexdigest())
         self.sizes.append(len(raw))
-        if found := TICKS.search(raw):
-            return await self._tick(request, float(found[1]))
+        if match := TICKS.search(raw):
+            return await self._tick(request, float(match[1]))
         streamed = STREAMED.search(raw) is not None
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "model": "scripted",
             "messages": [],
             "stream": streamed,
@@ -86,7 +86,7 @@ class Endpoint:
         }
         words = WORDS.search(raw)
         turn = say(page_text(len(self.sizes), int(words[1]))) if words else _next_page(raw)
-        body = b"".join(answer_pieces(turn, said))
+        body = b"".join(answer_pieces(turn, fields))
         return web.Response(body=body, content_type="text/event-stream" if streamed else "application/json")
 
     async def _tick(self, request: web.Request, seconds: float) -> web.StreamResponse:
@@ -105,15 +105,15 @@ class Endpoint:
 
 def _next_page(raw: bytes) -> Reply:
     """Return the turn that answers a request; of the conversation only the last call is looked at."""
-    found = PAGES.search(raw)
-    if found is None:
+    match = PAGES.search(raw)
+    if match is None:
         return say("There is nothing to read.")
-    task = Task(steps=int(found[1]), page_bytes=int(found[2]))
+    task = Task(steps=int(match[1]), page_bytes=int(match[2]))
     place = raw.rfind(b"tool_calls")
     last = PAGE.search(raw, place) if place >= 0 else None
     number = 0 if last is None else int(last[1]) + 1
-    wanted = Call(TOOL, {"page": number, "size": task.page_bytes}, id=f"call_{number}")
-    return Reply(calls=(wanted,)) if number < task.steps else say(task.answer)
+    read_page = Call(TOOL, {"page": number, "size": task.page_bytes}, id=f"call_{number}")
+    return Reply(calls=(read_page,)) if number < task.steps else say(task.answer)
 
 
 def _chunk(delta: dict[str, Any], finish_reason: str | None) -> bytes:

@@ -49,7 +49,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Recorded:
     """What one execution left behind. `steps` are those that really ran their tool; it was continued in `runs` runs."""
 
     loop: str
@@ -80,23 +80,25 @@ class Kept:
         return asdict(self) | sums
 
 
-async def measure(stage: Stage, steps: Sequence[int], page_bytes: int, *, until_death: bool) -> list[Kept]:
+async def measure(stage: Stage, steps: Sequence[int], page_bytes: int, *, until_death: bool) -> list[Recorded]:
     """Run both loops for every number of steps."""
-    kept = [await _kept(stage, loop, Task(each, page_bytes)) for loop in (stage.holdfast, stage.bare) for each in steps]
+    records = [
+        await _recorded(stage, loop, Task(each, page_bytes)) for loop in (stage.holdfast, stage.bare) for each in steps
+    ]
     if until_death:
-        kept.append(await _kept(stage, stage.bare, Task(DEATH_STEPS_MAX, page_bytes)))
-        kept.append(await _kept(stage, stage.holdfast, Task(max(SURVIVED_STEPS, kept[-1].steps), page_bytes)))
-    return kept
+        records.append(await _recorded(stage, stage.bare, Task(DEATH_STEPS_MAX, page_bytes)))
+        records.append(await _recorded(stage, stage.holdfast, Task(max(SURVIVED_STEPS, records[-1].steps), page_bytes)))
+    return records
 
 
-async def _kept(stage: Stage, loop: Loop, task: Task) -> Kept:
+async def _recorded(stage: Stage, loop: Loop, task: Task) -> Recorded:
     workflow_id, outcome = fresh_id(), COMPLETED
     try:
         await loop.run(task, workflow_id)
     except WorkflowFailureError as error:
         outcome = f"{type(error.cause).__name__}: {error.cause}"
-    kept = [history async for history in histories(stage.client.temporal, workflow_id)]
-    return Kept(loop.name, task.steps, sum(map(steps_run, kept)), len(kept), outcome, _by_kind(kept))
+    runs = [history async for history in histories(stage.client.temporal, workflow_id)]
+    return Recorded(loop.name, task.steps, sum(map(steps_run, runs)), len(runs), outcome, _by_kind(runs))
 
 
 def _by_kind(runs: Sequence[WorkflowHistory]) -> dict[str, Share]:
@@ -115,40 +117,40 @@ def _by_kind(runs: Sequence[WorkflowHistory]) -> dict[str, Share]:
     return {kind: Share(len(each), sum(each)) for kind, each in sizes.items()}
 
 
-def goals(runs: Sequence[Kept]) -> list[Goal]:
+def goals(runs: Sequence[Recorded]) -> list[Goal]:
     """Judge Holdfast's runs by the goals their steps allow."""
     ours = sorted((run for run in runs if run.loop == "holdfast"), key=lambda run: run.steps)
-    found: list[Goal] = []
+    judged: list[Goal] = []
     alone = [run for run in ours if run.runs == 1]  # a new run has some events of its own
     if slopes := [_slope(one, other) for one, other in pairwise(alone) if one.steps != other.steps]:
-        told = ", ".join(f"{slope:g}" for slope in sorted(set(slopes)))
-        found.append(Goal(f"{EVENTS_PER_STEP} events per step", told, set(slopes) == {EVENTS_PER_STEP}))
+        measured = ", ".join(f"{slope:g}" for slope in sorted(set(slopes)))
+        judged.append(Goal(f"{EVENTS_PER_STEP} events per step", measured, set(slopes) == {EVENTS_PER_STEP}))
     for run in ours:
         if run.steps == STEP_BYTES_AT:
-            wanted = f"at most {STEP_BYTES_MAX:,} bytes per step at {run.steps} steps"
-            found.append(Goal(wanted, f"{run.bytes_per_step:,.0f}", run.bytes_per_step <= STEP_BYTES_MAX))
+            text = f"at most {STEP_BYTES_MAX:,} bytes per step at {run.steps} steps"
+            judged.append(Goal(text, f"{run.bytes_per_step:,.0f}", run.bytes_per_step <= STEP_BYTES_MAX))
     long = [run.bytes_per_step for run in ours if run.steps >= SPREAD_FROM]
     if len(long) > 1:
         spread = max(long) / min(long) - 1
-        wanted = f"bytes per step equal within {STEP_BYTES_SPREAD_MAX:.0%} from {SPREAD_FROM} steps on"
-        found.append(Goal(wanted, f"{spread:.1%}", spread <= STEP_BYTES_SPREAD_MAX))
+        text = f"bytes per step equal within {STEP_BYTES_SPREAD_MAX:.0%} from {SPREAD_FROM} steps on"
+        judged.append(Goal(text, f"{spread:.1%}", spread <= STEP_BYTES_SPREAD_MAX))
     for run in runs:
         if run.outcome != COMPLETED and run.loop == "bare":
-            wanted = f"(the bare loop is dead before step {SURVIVED_STEPS})"
-            found.append(Goal(wanted, f"at step {run.steps}", run.steps < SURVIVED_STEPS))
+            text = f"(the bare loop is dead before step {SURVIVED_STEPS})"
+            judged.append(Goal(text, f"at step {run.steps}", run.steps < SURVIVED_STEPS))
         elif run.steps >= SURVIVED_STEPS and run.loop == "holdfast":
-            found.append(Goal(f"Holdfast survives {run.steps} steps", run.outcome, run.outcome == COMPLETED))
-    return found
+            judged.append(Goal(f"Holdfast survives {run.steps} steps", run.outcome, run.outcome == COMPLETED))
+    return judged
 
 
-def _slope(one: Kept, other: Kept) -> float:
+def _slope(one: Recorded, other: Recorded) -> float:
     return (other.events - one.events) / (other.steps - one.steps)
 
 
-def show(runs: Sequence[Kept], page_bytes: int) -> None:
+def show(runs: Sequence[Recorded], page_bytes: int) -> None:
     """Print the figures of every run, and where the bytes are."""
     rows: list[tuple[str, ...]] = []
-    before: Kept | None = None
+    before: Recorded | None = None
     for run in runs:
         whole = run.outcome == COMPLETED and before is not None and before.loop == run.loop
         slope = f"{_slope(before, run):.2f}" if before is not None and whole else ""
@@ -160,7 +162,7 @@ def show(runs: Sequence[Kept], page_bytes: int) -> None:
     _show_kinds(runs)
 
 
-def _show_kinds(runs: Sequence[Kept]) -> None:
+def _show_kinds(runs: Sequence[Recorded]) -> None:
     """Print where the bytes of the longest run are that both loops have completed."""
     done = [run for run in runs if run.outcome == COMPLETED]
     by_loop = [{run.steps for run in done if run.loop == name} for name in ("holdfast", "bare")]
@@ -184,17 +186,17 @@ def main() -> None:
     parser.add_argument("--until-death", action="store_true", help="also run the bare loop until the server ends it")
     parser.add_argument("--seconds-max", type=float, default=900, help="give up after so long (default: 900)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    async def benchmark() -> list[Kept]:
+    async def benchmark() -> list[Recorded]:
         async with set_stage() as stage:
-            return await measure(stage, sorted(set(given.steps)), given.bytes, until_death=given.until_death)
+            return await measure(stage, sorted(set(options.steps)), options.bytes, until_death=options.until_death)
 
-    runs = perform(benchmark(), given.seconds_max)
-    show(runs, given.bytes)
+    runs = perform(benchmark(), options.seconds_max)
+    show(runs, options.bytes)
     judged = goals(runs)
     show_goals(judged)
-    hand_over({"page_bytes": given.bytes, "runs": [run.figures() for run in runs]}, judged, given.json)
+    hand_over({"page_bytes": options.bytes, "runs": [run.figures() for run in runs]}, judged, options.json)
 
 
 if __name__ == "__main__":

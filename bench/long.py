@@ -134,8 +134,8 @@ async def lived(
     if result.final_response != task.answer or result.step_count != task.steps + 1:
         raise WrongAnswer(f"{result.step_count} steps, {result.final_response!r} ({result.why})")
     runs = tuple([measured(history) async for history in histories(client, execution_id)])
-    told = Lived("holdfast", task.steps, "completed", seconds, _bytes_in(stage.objects) - stored, runs)
-    return execution_id, told
+    lived_run = Lived("holdfast", task.steps, "completed", seconds, _bytes_in(stage.objects) - stored, runs)
+    return execution_id, lived_run
 
 
 async def bare_life(stage: Stage, task: Task) -> Lived:
@@ -168,19 +168,19 @@ class Replayed:
 async def replayed(stage: Stage, execution_id: str) -> Replayed:
     """Replay every run of an execution as a worker that has never seen it."""
     client = stage.client.temporal
-    found = [history async for history in histories(client, execution_id)]
+    histories_of_runs = [history async for history in histories(client, execution_id)]
     replayer = Replayer(
         workflows=WORKFLOWS, workflow_runner=AgentWorkflowRunner(), data_converter=client.data_converter
     )
-    await replayer.replay_workflow(found[-1])  # the first replay of a process pays for its imports
+    await replayer.replay_workflow(histories_of_runs[-1])  # the first replay of a process pays for its imports
     took: list[float] = []
     cpu = time.process_time()
-    for history in found:
+    for history in histories_of_runs:
         began = time.perf_counter()
         await replayer.replay_workflow(history)
         took.append(time.perf_counter() - began)
-    steps = sum(measured(history).steps for history in found)
-    return Replayed(steps, len(found), sum(took), time.process_time() - cpu, max(took))
+    steps = sum(measured(history).steps for history in histories_of_runs)
+    return Replayed(steps, len(histories_of_runs), sum(took), time.process_time() - cpu, max(took))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +215,10 @@ async def _seen(stage: Stage, latest: int) -> dict[str, list[str]]:
     return {name: values[-latest:] for name, values in seen.items()}
 
 
-def show_large(found: Sequence[Lived], replays: Mapping[int, Replayed]) -> None:
+def show_large(lives: Sequence[Lived], replays: Mapping[int, Replayed]) -> None:
     """Print what long executions left behind, and what replaying took, by the size of the results."""
-    title = f"{found[0].steps_asked:,} steps, {LARGE.page_bytes:,} bytes per result; the last: {USUAL_BYTES:,} bytes"
-    show_table(title, COLUMNS, [each.row() for each in found])
+    title = f"{lives[0].steps_asked:,} steps, {LARGE.page_bytes:,} bytes per result; the last: {USUAL_BYTES:,} bytes"
+    show_table(title, COLUMNS, [each.row() for each in lives])
     rows = [
         (
             f"{size:,}",
@@ -234,17 +234,17 @@ def show_large(found: Sequence[Lived], replays: Mapping[int, Replayed]) -> None:
     show_table("Cold replay", columns, rows)
 
 
-def show_compared(found: Compared) -> None:
+def show_compared(compared: Compared) -> None:
     """Print how the requests compare."""
     columns = ("runs", "requests, usual", "requests, continued", "equal byte by byte", "MB of requests")
-    row = (*(str(each) for each in (found.runs, found.requests, found.requests_continued, found.equal)),)
-    show_table("Continued after every step", columns, [(*row, f"{found.request_bytes / 1e6:.1f}")])
+    row = (*(str(each) for each in (compared.runs, compared.requests, compared.requests_continued, compared.equal)),)
+    show_table("Continued after every step", columns, [(*row, f"{compared.request_bytes / 1e6:.1f}")])
 
 
-def show_endless(found: Lived) -> None:
+def show_endless(life: Lived) -> None:
     """Print what the endless execution left, and whether its runs are alike."""
-    show_table(f"{found.steps_asked:,} steps with results of {ENDLESS.page_bytes:,} bytes", COLUMNS, [found.row()])
-    whole = found.runs[:-1] or found.runs
+    show_table(f"{life.steps_asked:,} steps with results of {ENDLESS.page_bytes:,} bytes", COLUMNS, [life.row()])
+    whole = life.runs[:-1] or life.runs
     figures: dict[str, list[float]] = {
         "events": [run.events for run in whole],
         "KB": [run.bytes / 1_000 for run in whole],
@@ -258,29 +258,29 @@ def show_endless(found: Lived) -> None:
     show_table(f"Its {len(whole)} runs but the last", ("per run", "min", "median", "max", "first", "latest"), rows)
 
 
-def life_goals(found: Lived) -> list[Goal]:
+def life_goals(life: Lived) -> list[Goal]:
     """Judge one execution of ours."""
-    events, size = largest(found.runs)
+    events, size = largest(life.runs)
     return [
-        Goal(f"{found.steps_asked:,} steps finish", f"{found.steps:,}, {found.outcome}", found.outcome == "completed"),
+        Goal(f"{life.steps_asked:,} steps finish", f"{life.steps:,}, {life.outcome}", life.outcome == "completed"),
         Goal(f"largest run <= {EVENTS_MAX:,} events", f"{events:,}", events <= EVENTS_MAX),
         Goal(f"largest run <= {BYTES_MAX / 1e6:.1f} MB", f"{size / 1e6:.2f} MB", size <= BYTES_MAX),
     ]
 
 
-def large_goals(found: Sequence[Lived], replay: Replayed) -> list[Goal]:
+def large_goals(lives: Sequence[Lived], replay: Replayed) -> list[Goal]:
     """Judge the long executions."""
-    judged = [goal for each in found if each.loop == "holdfast" for goal in life_goals(each)]
-    for each in found:
+    judged = [goal for each in lives if each.loop == "holdfast" for goal in life_goals(each)]
+    for each in lives:
         if each.loop == "bare":
-            wanted = f"(the bare loop is dead before step {BARE_STEPS_MAX})"
-            judged.append(Goal(wanted, f"at step {each.steps}", each.steps < BARE_STEPS_MAX))
-    ms, wanted = 1_000 * replay.seconds / replay.steps, f"cold replay, {USUAL_BYTES:,} bytes per result"
-    judged.append(Goal(f"{wanted}: <= {REPLAY_MS_MAX:g} ms per step", f"{ms:.2f}", ms <= REPLAY_MS_MAX))
+            text = f"(the bare loop is dead before step {BARE_STEPS_MAX})"
+            judged.append(Goal(text, f"at step {each.steps}", each.steps < BARE_STEPS_MAX))
+    ms, text = 1_000 * replay.seconds / replay.steps, f"cold replay, {USUAL_BYTES:,} bytes per result"
+    judged.append(Goal(f"{text}: <= {REPLAY_MS_MAX:g} ms per step", f"{ms:.2f}", ms <= REPLAY_MS_MAX))
     return judged
 
 
-def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.long", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -289,12 +289,12 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--endless-steps", type=int, default=ENDLESS.steps, help=f"(default: {ENDLESS.steps})")
     parser.add_argument("--seconds-max", type=float, default=SECONDS_MAX, help=f"give up (default: {SECONDS_MAX:g})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    return parser.parse_args(given)
+    return parser.parse_args(arguments)
 
 
-async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]]:
+async def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]]:
     """Run everything that is asked for; tables are printed as they come."""
-    chosen = given.only or ("large", "continued", "endless")
+    chosen = options.only or ("large", "continued", "endless")
     figures: dict[str, Any] = {}
     judged: list[Goal] = []
     async with set_stage(QUICK) as stage:
@@ -302,14 +302,14 @@ async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]
             both = await compared(stage, COMPARED)
             show_compared(both)
             figures["continued"] = asdict(both)
-            told = f"{both.equal} of {both.requests}"
+            text = f"{both.equal} of {both.requests}"
             same = both.equal == both.requests == both.requests_continued
-            judged.append(Goal("requests are byte-identical when continued after every step", told, same))
+            judged.append(Goal("requests are byte-identical when continued after every step", text, same))
         if "large" in chosen:
-            task = Task(given.steps, LARGE.page_bytes)
+            task = Task(options.steps, LARGE.page_bytes)
             large_id, ours = await lived(stage, task, READER)
             bare = await bare_life(stage, task)
-            usual_id, usual = await lived(stage, Task(given.steps, USUAL_BYTES), READER)
+            usual_id, usual = await lived(stage, Task(options.steps, USUAL_BYTES), READER)
             replays = {
                 LARGE.page_bytes: await replayed(stage, large_id),
                 USUAL_BYTES: await replayed(stage, usual_id),
@@ -319,7 +319,7 @@ async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]
             figures["replay"] = {f"{size} bytes": asdict(replay) for size, replay in replays.items()}
             judged += large_goals([ours, bare], replays[USUAL_BYTES])
         if "endless" in chosen:
-            _, endless = await lived(stage, Task(given.endless_steps, ENDLESS.page_bytes), GLANCING)
+            _, endless = await lived(stage, Task(options.endless_steps, ENDLESS.page_bytes), GLANCING)
             show_endless(endless)
             figures["endless"] = endless.figures()
             judged += life_goals(endless)
@@ -328,10 +328,10 @@ async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report."""
-    given = _arguments(arguments)
-    figures, judged = perform(measure(given), given.seconds_max)
+    options = _arguments(arguments)
+    figures, judged = perform(measure(options), options.seconds_max)
     show_goals(judged)
-    hand_over(figures, judged, given.json)
+    hand_over(figures, judged, options.json)
     return 0
 
 

@@ -151,7 +151,7 @@ def goals(sequential: Measured, concurrent: Measured) -> list[Goal]:
     ]
 
 
-def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.loop", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -162,28 +162,28 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--concurrent-rounds", type=int, default=6, metavar="ROUNDS", help="(default: 6)")
     parser.add_argument("--seconds-max", type=float, default=600, help="give up after so long (default: 600)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    return parser.parse_args(given)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
     """Measure and report."""
-    given = _arguments()
+    options = _arguments()
 
     async def benchmark() -> tuple[Measured, Measured]:
         async with set_stage(local=True) as stage:
             for loop in every_loop(stage):
                 await loop.run(WARM_UP, fresh_id())
-            alone = await measure(stage, Load(1, given.steps), given.rounds)
-            crowd = Load(given.concurrent, given.concurrent_steps)
-            return alone, await measure(stage, crowd, given.concurrent_rounds)
+            alone = await measure(stage, Load(1, options.steps), options.rounds)
+            crowd = Load(options.concurrent, options.concurrent_steps)
+            return alone, await measure(stage, crowd, options.concurrent_rounds)
 
-    sequential, concurrent = perform(benchmark(), given.seconds_max)
+    sequential, concurrent = perform(benchmark(), options.seconds_max)
     show("Single runs", sequential)
     show("Many runs", concurrent)
     judged = goals(sequential, concurrent)
     show_goals(judged)
     figures = {"page_bytes": PAGE_BYTES, "sequential": asdict(sequential), "concurrent": asdict(concurrent)}
-    hand_over(figures, judged, given.json)
+    hand_over(figures, judged, options.json)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Turns:
 async def taken(stage: Stage, turns: int) -> tuple[Turns, Turns]:
     """Take turns; return what was written half-way and in the end."""
     talk, stored, began = Talk(stage), bytes_in(stage.objects), time.perf_counter()
-    found: list[Turns] = []
+    halves: list[Turns] = []
     for number in range(1, turns + 1):
         await talk.ask(words(TURN_BYTES // 2, number))
         if number in (turns // 2, turns):
@@ -98,9 +98,9 @@ async def taken(stage: Stage, turns: int) -> tuple[Turns, Turns]:
             events, size = largest(runs)
             history = sum(run.bytes for run in runs)
             chosen = (inputs[0], inputs[len(inputs) // 2], inputs[-1])
-            kept = bytes_in(stage.objects) - stored
-            found.append(Turns(number, history, kept, chosen, events, size, seconds))
-    return found[0], found[1]
+            stored_bytes = bytes_in(stage.objects) - stored
+            halves.append(Turns(number, history, stored_bytes, chosen, events, size, seconds))
+    return halves[0], halves[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ class Woken:
     seconds: tuple[float, ...]
 
 
-async def woken(stage: Stage, sessions: int, samples: int, begun_at_once: int) -> Woken:
+async def woken(stage: Stage, sessions: int, samples: int, starts_at_once: int) -> Woken:
     """Make sessions idle, then wake some of them, one at a time.
 
     A run that is put aside in its first task, for want of room in memory, waits 10 s until the task is given out again:
     no more of them are begun at once than the worker keeps.
     """
     talks = [Talk(stage) for _ in range(sessions)]
-    at_once = asyncio.Semaphore(begun_at_once)
+    at_once = asyncio.Semaphore(starts_at_once)
 
     async def begin(talk: Talk) -> None:
         async with at_once:
@@ -132,11 +132,11 @@ async def woken(stage: Stage, sessions: int, samples: int, begun_at_once: int) -
     async with ClientSession() as http:
         for talk in rng.sample(talks, min(samples, len(talks))):
             before = len(await _times(http, stage))
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             receipt = await talk.send(words(100, 1))
             while len(times := await _times(http, stage)) == before:  # noqa: ASYNC110  # in another process
                 await asyncio.sleep(LOOK_SECONDS)
-            took.append(times[before] - asked_at)
+            took.append(times[before] - sent_at)
             await talk.answered(receipt)
     return Woken(sessions, resident, tuple(took))
 
@@ -147,7 +147,7 @@ async def _times(http: ClientSession, stage: Stage) -> list[float]:
     return seen["times"]
 
 
-async def _said(stage: Stage, execution_id: str) -> list[str]:
+async def _message_ids(stage: Stage, execution_id: str) -> list[str]:
     """Return the ids of the messages in the conversation as an execution has left it."""
     state = await stage.client.result(execution_id)
     return [str(each.metadata[MESSAGE_ID]) for each in state.messages if MESSAGE_ID in each.metadata]
@@ -178,13 +178,13 @@ async def sent(stage: Stage, senders: int) -> Sent:
 
     ids = await asyncio.gather(*(send(number) for number in range(senders)))
     last = (await talk.view()).last_id
-    said = await _said(stage, last) if last else []
-    lost = set(ids) - set(said)
+    message_ids = await _message_ids(stage, last) if last else []
+    lost = set(ids) - set(message_ids)
     return Sent(
         senders,
         len(ids),
         senders - len(lost),
-        said == await accepted(stage.client.temporal, talk.agent_id),
+        message_ids == await accepted(stage.client.temporal, talk.agent_id),
         tuple(took),
     )
 
@@ -212,8 +212,8 @@ async def raced(stage: Stage, rounds: int) -> Raced:
         second = await talk.send(words(100, number), policy)
         ended += second.running_id is None
         executions = [await talk.answered(each) for each in (first, second)]
-        said = [await _said(stage, each) for each in executions]
-        whole = max(said, key=len)
+        conversations = [await _message_ids(stage, each) for each in executions]
+        whole = max(conversations, key=len)
         once += sum(whole.count(each.message_id) == 1 for each in (first, second))
     return Raced(rounds, 2 * rounds, once, ended)
 
@@ -255,7 +255,7 @@ def _milliseconds(seconds: Sequence[float]) -> tuple[str, ...]:
     return tuple(f"{1_000 * each:,.0f}" for each in (median(seconds), quantile(seconds, 0.95), max(seconds)))
 
 
-def show_turns(found: Sequence[Turns]) -> list[Goal]:
+def show_turns(turns: Sequence[Turns]) -> list[Goal]:
     """Print and judge what turns have written."""
     rows = [
         (
@@ -266,11 +266,11 @@ def show_turns(found: Sequence[Turns]) -> list[Goal]:
             f"{each.bytes_largest / 1e6:.2f}",
             f"{1_000 * each.seconds / each.turns:,.0f}",
         )
-        for each in found
+        for each in turns
     ]
     columns = ("turns", "history MB", "store MB", "written MB", "inputs", "largest: events", "MB", "ms per turn")
     show_table(f"{TURN_BYTES:,} bytes per turn", columns, rows)
-    half, whole = found
+    half, whole = turns
     ratio, longest = whole.written / half.written, max(whole.inputs)
     return [
         Goal(f"written: {whole.turns:,} / {half.turns:,} turns <= {LINEAR_MAX}", f"{ratio:.3f}", ratio <= LINEAR_MAX),
@@ -280,78 +280,80 @@ def show_turns(found: Sequence[Turns]) -> list[Goal]:
     ]
 
 
-def show_idle(found: dict[str, Woken]) -> list[Goal]:
+def show_idle(results: dict[str, Woken]) -> list[Goal]:
     """Print and judge how idle sessions wake."""
     rows = [
         (name, f"{each.sessions:,}", f"{each.resident_bytes / 2**20:,.0f}", *_milliseconds(each.seconds))
-        for name, each in found.items()
+        for name, each in results.items()
     ]
     show_table("From a message to the first request (ms)", ("", "sessions", "worker MB", "p50", "p95", "max"), rows)
     judged: list[Goal] = []
     for name, seconds_max in (("cached", CACHED_SECONDS_MAX), ("evicted", EVICTED_SECONDS_MAX)):
-        p95 = quantile(found[name].seconds, 0.95)
+        p95 = quantile(results[name].seconds, 0.95)
         judged.append(Goal(f"{name}: p95 <= {seconds_max:g} s", f"{p95:.3f}", p95 <= seconds_max))
-    resident = found["cached"].resident_bytes
-    told = f"{resident / 2**20:,.0f}"
-    return [*judged, Goal("worker with them all in memory <= 400 MB", told, resident <= RESIDENT_BYTES_MAX)]
+    resident = results["cached"].resident_bytes
+    megabytes = f"{resident / 2**20:,.0f}"
+    return [*judged, Goal("worker with them all in memory <= 400 MB", megabytes, resident <= RESIDENT_BYTES_MAX)]
 
 
-def show_sent(found: Sent) -> list[Goal]:
+def show_sent(result: Sent) -> list[Goal]:
     """Print and judge concurrent senders."""
     columns = ("senders", "acknowledged", "said", "in order", "ack ms p50", "p95", "max")
-    row = (found.senders, found.acknowledged, found.said, found.in_order)
-    show_table("Senders at once", columns, [(*(str(each) for each in row), *_milliseconds(found.seconds))])
-    whole = found.acknowledged == found.said == found.senders
-    return [Goal("all acknowledged, none lost, in order", f"{found.said}, {found.in_order}", whole and found.in_order)]
+    row = (result.senders, result.acknowledged, result.said, result.in_order)
+    show_table("Senders at once", columns, [(*(str(each) for each in row), *_milliseconds(result.seconds))])
+    whole = result.acknowledged == result.said == result.senders
+    return [
+        Goal("all acknowledged, none lost, in order", f"{result.said}, {result.in_order}", whole and result.in_order)
+    ]
 
 
-def show_raced(found: Raced) -> list[Goal]:
+def show_raced(result: Raced) -> list[Goal]:
     """Print and judge the rounds."""
-    row = (found.rounds, found.messages, found.said_once, found.found_it_ended)
+    row = (result.rounds, result.messages, result.said_once, result.found_it_ended)
     show_table("Messages that race ends", ("rounds", "messages", "said once", "came after"), [[str(e) for e in row]])
-    return [Goal("each is said once", f"{found.said_once} of {found.messages}", found.said_once == found.messages)]
+    return [Goal("each is said once", f"{result.said_once} of {result.messages}", result.said_once == result.messages)]
 
 
-def show_forked(found: Forked) -> list[Goal]:
+def show_forked(result: Forked) -> list[Goal]:
     """Print and judge forks."""
     columns = ("conversation MB", "history bytes", "ms p50", "p95", "max")
-    row = (f"{found.conversation_bytes / 1e6:.2f}", f"{max(found.history_bytes):,}", *_milliseconds(found.seconds))
-    show_table(f"{len(found.seconds)} forks", columns, [row])
-    size, seconds = max(found.history_bytes), median(found.seconds)
+    row = (f"{result.conversation_bytes / 1e6:.2f}", f"{max(result.history_bytes):,}", *_milliseconds(result.seconds))
+    show_table(f"{len(result.seconds)} forks", columns, [row])
+    size, seconds = max(result.history_bytes), median(result.seconds)
     return [
         Goal(f"new history < {FORK_BYTES_MAX:,} bytes", f"{size:,}", size < FORK_BYTES_MAX),
         Goal(f"a fork takes < {FORK_SECONDS_MAX:g} s", f"{seconds:.3f}", seconds < FORK_SECONDS_MAX),
     ]
 
 
-async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]]:
+async def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]]:
     """Run everything that is asked for; tables are printed as they come."""
-    chosen = given.only or PARTS
+    chosen = options.only or PARTS
     figures: dict[str, Any] = {}
     judged: list[Goal] = []
     async with set_stage(QUICK) as stage:
         if "senders" in chosen:
-            senders = await sent(stage, given.senders)
+            senders = await sent(stage, options.senders)
             figures["senders"], judged = asdict(senders), judged + show_sent(senders)
         if "race" in chosen:
-            race = await raced(stage, given.rounds)
+            race = await raced(stage, options.rounds)
             figures["race"], judged = asdict(race), judged + show_raced(race)
         if "fork" in chosen:
             forks = await forked(stage, FORKED_BYTES)
             figures["fork"], judged = asdict(forks), judged + show_forked(forks)
         if "turns" in chosen:
-            turns = await taken(stage, given.turns)
+            turns = await taken(stage, options.turns)
             figures["turns"], judged = [asdict(each) for each in turns], judged + show_turns(turns)
     if "idle" in chosen:
-        found: dict[str, Woken] = {}
-        for name, runs in (("cached", 2 * given.idle), ("evicted", CACHED_FEW)):
+        results: dict[str, Woken] = {}
+        for name, runs in (("cached", 2 * options.idle), ("evicted", CACHED_FEW)):
             async with set_stage(QUICK, environment={"HOLDFAST_CACHED_RUNS": str(runs)}) as stage:
-                found[name] = await woken(stage, given.idle, given.samples, min(AT_ONCE, runs // 3))
-        figures["idle"], judged = {name: asdict(each) for name, each in found.items()}, judged + show_idle(found)
+                results[name] = await woken(stage, options.idle, options.samples, min(AT_ONCE, runs // 3))
+        figures["idle"], judged = {name: asdict(each) for name, each in results.items()}, judged + show_idle(results)
     return figures, judged
 
 
-def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.sessions", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -363,15 +365,15 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of messages racing ends (default: {ROUNDS})")
     parser.add_argument("--seconds-max", type=float, default=SECONDS_MAX, help=f"give up (default: {SECONDS_MAX:g})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    return parser.parse_args(given)
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report."""
-    given = _arguments(arguments)
-    figures, judged = perform(measure(given), given.seconds_max)
+    options = _arguments(arguments)
+    figures, judged = perform(measure(options), options.seconds_max)
     show_goals(judged)
-    hand_over(figures, judged, given.json)
+    hand_over(figures, judged, options.json)
     return 0
 
 

@@ -92,10 +92,10 @@ class Bare:
 
     async def run(self, task: Task, workflow_id: str) -> None:
         """Run the task."""
-        said = await self.client.temporal.execute_workflow(
+        answer = await self.client.temporal.execute_workflow(
             BareLoop.run, task.question, id=workflow_id, task_queue=BARE_QUEUE
         )
-        _check(said, task)
+        _check(answer, task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +135,21 @@ async def set_stage(
             return await scene.enter_async_context(process)
 
         base_url, _ = await start("endpoint", *endpoint)
-        told = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
-        told |= environment or {}
+        variables = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
+        variables |= environment or {}
         objects = folder / "objects"
 
         async def holdfast(name: str, module: str) -> HoldfastRuns:
             settings = Settings(address=address, task_queue=name, data_dir=folder / "data", storage=objects.as_uri())
             at = ("--address", address, "--task-queue", name, "--storage", objects.as_uri())
-            _, pid = await start(name, "worker", "--import", module, *at, **told)
+            _, pid = await start(name, "worker", "--import", module, *at, **variables)
             return HoldfastRuns(await Holdfast.connect(settings), pid, name)
 
         ours = await holdfast("holdfast", "bench.script")
         within = await holdfast("local", "bench.local_script") if local else None
-        _, bare_pid = await start("bare", "bench.bare_worker", "--address", address, "--task-queue", BARE_QUEUE, **told)
+        _, bare_pid = await start(
+            "bare", "bench.bare_worker", "--address", address, "--task-queue", BARE_QUEUE, **variables
+        )
         yield Stage(
             client=ours.client,
             holdfast=ours,
@@ -195,9 +197,9 @@ def cpu_seconds(pid: int) -> float:
     return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-def _check(said: str, task: Task) -> None:
-    if said != task.answer:
-        raise WrongAnswer(f"the run said {said[:200]!r} instead of {task.answer!r}")
+def _check(answer: str, task: Task) -> None:
+    if answer != task.answer:
+        raise WrongAnswer(f"the run said {answer[:200]!r} instead of {task.answer!r}")
 
 
 @asynccontextmanager

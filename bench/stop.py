@@ -69,7 +69,7 @@ class Stood:
         self.cancelled: dict[str, float] = {}
 
     @property
-    def offer(self) -> Toolset:
+    def toolset(self) -> Toolset:
         """Return the tool."""
 
         @tool(name="stand")
@@ -109,7 +109,7 @@ class Place:
         mark = name.encode()
         return next((each.disconnected_at for each in self.endpoint.requests if mark in each.raw), None)
 
-    def asked(self, name: str) -> int:
+    def request_count(self, name: str) -> int:
         """Return how many requests of the trial the endpoint has seen."""
         return sum(name.encode() in each.raw for each in self.endpoint.requests)
 
@@ -162,14 +162,14 @@ async def _ended(place: Place, execution_id: str, reason: StopReason) -> AgentSt
 async def _stopped_call(place: Place, what: str) -> float:
     name = place.name(what)
     execution_id = await place.client.start(_agent(), name)
-    await _until(lambda: place.asked(name))
+    await _until(lambda: place.request_count(name))
     if what == "streaming":
         await asyncio.sleep(2 * PIECE_SECONDS)  # until the answer is on its way
-    asked_at = time.monotonic()
+    stopped_at = time.monotonic()
     await place.client.stop(execution_id, "bench")
     await _until(lambda: place.closed_at(name) is not None)
     await _ended(place, execution_id, StopReason.USER_REQUESTED)
-    return (place.closed_at(name) or 0.0) - asked_at
+    return (place.closed_at(name) or 0.0) - stopped_at
 
 
 async def silent_call(place: Place) -> float:
@@ -187,23 +187,23 @@ async def tool_call(place: Place) -> float:
     name = place.name("tool")
     execution_id = await place.client.start(_agent(), name)
     await _until(lambda: name in place.stood.began)
-    asked_at = time.monotonic()
+    stopped_at = time.monotonic()
     await place.client.stop(execution_id, "bench")
     await _until(lambda: name in place.stood.cancelled)
     await _ended(place, execution_id, StopReason.USER_REQUESTED)
-    return place.stood.cancelled[name] - asked_at
+    return place.stood.cancelled[name] - stopped_at
 
 
 async def backoff(place: Place) -> float:
     """Stop a run whose endpoint has refused and will be asked again."""
     name = place.name("backoff")
     execution_id = await place.client.start(_agent(), name)
-    await _until(lambda: place.asked(name))
+    await _until(lambda: place.request_count(name))
     await asyncio.sleep(10 * LOOK_SECONDS)  # until the refusal has reached the server
-    asked_at = time.monotonic()
+    stopped_at = time.monotonic()
     await place.client.stop(execution_id, "bench")
     await _ended(place, execution_id, StopReason.USER_REQUESTED)
-    return time.monotonic() - asked_at
+    return time.monotonic() - stopped_at
 
 
 async def approval(place: Place) -> float:
@@ -211,10 +211,10 @@ async def approval(place: Place) -> float:
     execution_id = await place.client.start(_agent(), place.name("approval"))
     while not (await place.client.state(execution_id)).waiting_calls:  # noqa: ASYNC110  # a client is not called back
         await asyncio.sleep(LOOK_SECONDS)
-    asked_at = time.monotonic()
+    stopped_at = time.monotonic()
     await place.client.stop(execution_id, "bench")
     await _ended(place, execution_id, StopReason.USER_REQUESTED)
-    return time.monotonic() - asked_at
+    return time.monotonic() - stopped_at
 
 
 async def _struck_at(place: Place, execution_id: str) -> float:
@@ -264,28 +264,28 @@ async def set_place(address: str, folder: Path, *, push: bool) -> AsyncGenerator
     async with FakeOpenAI(plays) as endpoint:
         stood = Stood()
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-        async with make_worker(await connect(settings, runtime=runtime), settings, stood.offer, model):
+        async with make_worker(await connect(settings, runtime=runtime), settings, stood.toolset, model):
             yield Place(await Holdfast.connect(settings), endpoint, stood)
         await model.close()
 
 
 async def measure(place: Place, trials: int) -> Seconds:
     """Make the trials, those of all kinds in turn."""
-    found: Seconds = {what: [] for what in TRIED}
+    results: Seconds = {what: [] for what in TRIED}
     kinds = list(TRIED.items())
     for number in range(trials):
         what, trial = kinds[number % len(kinds)]
-        found[what].append(await trial(place))
+        results[what].append(await trial(place))
     await asyncio.sleep(BACKOFF_SECONDS + 1)
-    asked = sum(each.raw.find(b"backoff") >= 0 for each in place.endpoint.requests)
-    if asked != len(found["backoff"]):
-        raise AssertionError(f"{len(found['backoff'])} runs were stopped in their backoff, {asked} requests came")
-    return found
+    requests = sum(each.raw.find(b"backoff") >= 0 for each in place.endpoint.requests)
+    if requests != len(results["backoff"]):
+        raise AssertionError(f"{len(results['backoff'])} runs were stopped in their backoff, {requests} requests came")
+    return results
 
 
 async def run(trials: int) -> dict[str, Seconds]:
     """Measure both ways on one server."""
-    found: dict[str, Seconds] = {}
+    results: dict[str, Seconds] = {}
     with (
         TemporaryDirectory(prefix="holdfast-bench-") as folder,
         EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server,
@@ -294,8 +294,8 @@ async def run(trials: int) -> dict[str, Seconds]:
             async with set_place(server.address.address, Path(folder) / "data", push=push) as place:
                 with suppress(AssertionError):
                     await silent_call(place)  # the first run of a worker pays for its imports
-                found[name] = await measure(place, trials)
-    return found
+                results[name] = await measure(place, trials)
+    return results
 
 
 def show(measured: dict[str, Seconds]) -> None:
@@ -315,10 +315,12 @@ def _figures(seconds: Sequence[float]) -> tuple[str, ...]:
 def goals(measured: dict[str, Seconds]) -> list[Goal]:
     """Judge all trials of each way together."""
     judged: list[Goal] = []
-    for name, wanted in CLOSED_P99_SECONDS_MAX.items():
+    for name, seconds_max in CLOSED_P99_SECONDS_MAX.items():
         every = [each for seconds in measured[name].values() for each in seconds]
         slow = quantile(every, 0.99)
-        judged.append(Goal(f"{name}: p99 of {len(every)} trials <= {wanted:g} s", f"{slow:.3f} s", slow <= wanted))
+        judged.append(
+            Goal(f"{name}: p99 of {len(every)} trials <= {seconds_max:g} s", f"{slow:.3f} s", slow <= seconds_max)
+        )
     return judged
 
 
@@ -329,12 +331,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"with push on, and with it off (default {TRIALS})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args(arguments)
-    measured = perform(run(given.trials), BENCH_SECONDS_MAX)
+    options = parser.parse_args(arguments)
+    measured = perform(run(options.trials), BENCH_SECONDS_MAX)
     judged = goals(measured)
     show(measured)
     show_goals(judged)
-    hand_over({"trials": measured}, judged, given.json)
+    hand_over({"trials": measured}, judged, options.json)
     return 0
 
 

@@ -68,10 +68,10 @@ async def crowd(work: Iterable[Coroutine[None, None, T]], at_once: int) -> list[
 async def stands(client: Holdfast, execution_id: str, per_run: int) -> None:
     """Wait until the run's tools have begun."""
     handle = client.temporal.get_workflow_handle(execution_id)
-    begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
     while True:
         pending = (await handle.describe()).raw_description.pending_activities
-        if sum(each.activity_type.name == "stand" and each.state == begun for each in pending) == per_run:
+        if sum(each.activity_type.name == "stand" and each.state == started for each in pending) == per_run:
             return
         await asyncio.sleep(0.2)
 
@@ -92,16 +92,16 @@ async def stopped(client: Holdfast, execution_id: str) -> tuple[float, float]:
     """Stop a run; return the seconds until it was told, and until it had ended."""
     began, wall = time.monotonic(), time.time()
     await client.stop(execution_id, "bench")
-    told = time.monotonic() - began
+    acknowledged = time.monotonic() - began
     state = await client.result(execution_id)
     if (state.status, state.stop_reason) != (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED):
         raise AssertionError(f"the run ended {state.status} ({state.stop_reason}): {state.debug()}")
     closed = (await client.temporal.get_workflow_handle(execution_id).describe()).close_time
     assert closed is not None  # noqa: S101  # it has a result
-    return told, closed.timestamp() - wall
+    return acknowledged, closed.timestamp() - wall
 
 
-async def run(runs: int, per_run: int, tell: Callable[[str], object]) -> dict[str, Any]:
+async def run(runs: int, per_run: int, log: Callable[[str], object]) -> dict[str, Any]:
     """Measure."""
     question = " ".join(["wait"] * per_run)
     async with set_stage(ENDPOINT) as stage:
@@ -110,13 +110,13 @@ async def run(runs: int, per_run: int, tell: Callable[[str], object]) -> dict[st
         ids = await crowd((client.start(IDLER, question) for _ in range(runs)), AT_ONCE)
         async with asyncio.timeout(BEGIN_SECONDS_MAX):
             await crowd((stands(client, each, per_run) for each in ids), AT_ONCE)
-        tell(f"{runs * per_run} calls stand after {time.monotonic() - began:.1f} s")
+        log(f"{runs * per_run} calls stand after {time.monotonic() - began:.1f} s")
         idle = await idle_cores(stage)
-        tell(f"idle: {idle}")
+        log(f"idle: {idle}")
         before = processor_seconds(stage)
         ends = await asyncio.gather(*(stopped(client, each) for each in ids))
         stops = {name: used - before[name] for name, used in processor_seconds(stage).items()}
-        tell(f"processor seconds of the stops: {stops}")
+        log(f"processor seconds of the stops: {stops}")
     times = {"told": [each for each, _ in ends], "ended": [each for _, each in ends]}
     return {"calls": runs * per_run, "per_run": per_run, "idle": idle, "stops": stops, **times}
 
@@ -133,24 +133,24 @@ def burning(burners: int) -> Generator[None]:
             each.wait()
 
 
-def show(found: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     """Print the figures."""
     rows = [
         (what, *(f"{value:.2f}" for value in (min(each), median(each), quantile(each, 0.99), max(each))))
         for what in ("told", "ended")
-        for each in (found[what],)
+        for each in (result[what],)
     ]
     show_table(
-        f"Stops of {found['calls']} idle calls at once, {found['per_run']} to a run",
+        f"Stops of {result['calls']} idle calls at once, {result['per_run']} to a run",
         ("", "min s", "p50 s", "p99 s", "max s"),
         rows,
     )
 
 
-def goals(found: dict[str, Any]) -> list[Goal]:
+def goals(result: dict[str, Any]) -> list[Goal]:
     """Judge."""
-    server, typical = found["idle"]["server"], median(found["ended"])
-    idle = f"server, {found['calls']} idle calls <= {IDLE_CORES_MAX:g} of a core"
+    server, typical = result["idle"]["server"], median(result["ended"])
+    idle = f"server, {result['calls']} idle calls <= {IDLE_CORES_MAX:g} of a core"
     return [
         Goal(idle, f"{server:.2f}", server <= IDLE_CORES_MAX),
         Goal(f"p50 of the stops <= {ENDED_P50_SECONDS_MAX:g} s", f"{typical:.2f} s", typical <= ENDED_P50_SECONDS_MAX),
@@ -169,14 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-run", type=int, default=PER_RUN, help=f"how many of them to a run (default {PER_RUN})")
     parser.add_argument("--burners", type=int, default=0, help="processes that keep the machine busy (default none)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args(arguments)
-    with burning(given.burners):
-        telling = partial(print, file=sys.stderr, flush=True)
-        found = perform(run(max(1, given.calls // given.per_run), given.per_run, telling), BENCH_SECONDS_MAX)
-    judged = goals(found)
-    show(found)
+    options = parser.parse_args(arguments)
+    with burning(options.burners):
+        log = partial(print, file=sys.stderr, flush=True)
+        result = perform(run(max(1, options.calls // options.per_run), options.per_run, log), BENCH_SECONDS_MAX)
+    judged = goals(result)
+    show(result)
     show_goals(judged)
-    hand_over({**found, "burners": given.burners}, judged, given.json)
+    hand_over({**result, "burners": options.burners}, judged, options.json)
     return 0
 
 

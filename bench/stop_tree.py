@@ -83,9 +83,9 @@ async def run(trials: int) -> tuple[list[float], list[float]]:
             async with make_worker(await connect(settings), settings, Toolset(), model):
                 client = await Holdfast.connect(settings)
                 await trial(client, endpoint, "warm")  # the first run of a worker pays for its imports
-                found = [await trial(client, endpoint, f"tree{number}") for number in range(trials)]
+                trials_seconds = [await trial(client, endpoint, f"tree{number}") for number in range(trials)]
             await model.close()
-    return [closed for closed, _ in found], [ended for _, ended in found]
+    return [closed for closed, _ in trials_seconds], [ended for _, ended in trials_seconds]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,15 +95,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"how many trees (default {TRIALS})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args(arguments)
-    closed, ended = perform(run(given.trials), BENCH_SECONDS_MAX)
+    options = parser.parse_args(arguments)
+    closed, ended = perform(run(options.trials), BENCH_SECONDS_MAX)
     slow = quantile(closed, 0.99)
-    wanted = f"p99 of {len(closed)} trees with {LEAVES} leaves <= {CLOSED_P99_SECONDS_MAX:g} s"
+    text = f"p99 of {len(closed)} trees with {LEAVES} leaves <= {CLOSED_P99_SECONDS_MAX:g} s"
     judged = [
-        Goal(wanted, f"{slow:.3f} s; the root ended: {quantile(ended, 0.99):.3f} s", slow <= CLOSED_P99_SECONDS_MAX)
+        Goal(text, f"{slow:.3f} s; the root ended: {quantile(ended, 0.99):.3f} s", slow <= CLOSED_P99_SECONDS_MAX)
     ]
     show_goals(judged)
-    hand_over({"closed": closed, "ended": ended}, judged, given.json)
+    hand_over({"closed": closed, "ended": ended}, judged, options.json)
     return 0
 
 

@@ -97,12 +97,12 @@ def _call(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
 async def _watched(client: Holdfast, execution_id: str) -> tuple[str, list[float], int]:
     """Return the text a watcher put together, the delay of each of its pieces, and the number of deltas."""
     text, delays, deltas = "", list[float](), 0
-    async for told in client.watch(execution_id):
-        if isinstance(told, TextDelta):
+    async for event in client.watch(execution_id):
+        if isinstance(event, TextDelta):
             now = time.monotonic()
             deltas += 1
-            text += told.text
-            delays += [now - float(sent) for sent in TICK.findall(text[len(text) - len(told.text) :])]
+            text += event.text
+            delays += [now - float(sent) for sent in TICK.findall(text[len(text) - len(event.text) :])]
     return text, delays, deltas
 
 
@@ -117,12 +117,12 @@ async def run(seconds: float, watchers: Sequence[int]) -> list[Streamed]:
             client = await Holdfast.connect(settings)
             model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             async with make_worker(await connect(settings), settings, Toolset(), model):
-                found = [await streamed(client, seconds, number) for number in watchers]
+                results = [await streamed(client, seconds, number) for number in watchers]
             await model.close()
-    return found
+    return results
 
 
-def show(found: Sequence[Streamed], seconds: float) -> None:
+def show(results: Sequence[Streamed], seconds: float) -> None:
     """Print what each stream cost."""
     rows = [
         (
@@ -133,7 +133,7 @@ def show(found: Sequence[Streamed], seconds: float) -> None:
             f"{each.deltas:,}",
             *(f"{1_000 * each_s:.0f}" if each.watchers else "" for each_s in _delays(each)),
         )
-        for each in found
+        for each in results
     ]
     columns = (
         "watchers",
@@ -152,10 +152,10 @@ def _delays(each: Streamed) -> tuple[float, float, float]:
     return each.p50_seconds, each.p99_seconds, each.max_seconds
 
 
-def goals(found: Sequence[Streamed]) -> list[Goal]:
+def goals(results: Sequence[Streamed]) -> list[Goal]:
     """Judge the largest history."""
-    events, size = max(each.call_events for each in found), max(each.call_bytes for each in found)
-    alike = len({each.events for each in found}) == 1
+    events, size = max(each.call_events for each in results), max(each.call_bytes for each in results)
+    alike = len({each.events for each in results}) == 1
     return [
         Goal(f"the call: <= {EVENTS_MAX} events, whatever the watchers", str(events), events <= EVENTS_MAX),
         Goal(f"the call: <= {BYTES_MAX:,} bytes", f"{size:,}", size <= BYTES_MAX),
@@ -171,12 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of the answer (default {SECONDS:g})")
     parser.add_argument("--watchers", type=int, nargs="+", default=list(WATCHERS), metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args(arguments)
-    found = perform(run(given.seconds, given.watchers), BENCH_SECONDS_MAX)
-    show(found, given.seconds)
-    judged = goals(found)
+    options = parser.parse_args(arguments)
+    results = perform(run(options.seconds, options.watchers), BENCH_SECONDS_MAX)
+    show(results, options.seconds)
+    judged = goals(results)
     show_goals(judged)
-    hand_over({"seconds": given.seconds, "streams": [asdict(each) for each in found]}, judged, given.json)
+    hand_over({"seconds": options.seconds, "streams": [asdict(each) for each in results]}, judged, options.json)
     return 0
 
 

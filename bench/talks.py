@@ -54,8 +54,8 @@ AnswerT = TypeVar("AnswerT")
 
 def words(size: int, number: int) -> str:
     """Return a message of `size` bytes that asks for an answer of as many."""
-    asked = f"answer with {size} bytes: "
-    return asked + page_text(number, max(0, size - len(asked)))
+    request = f"answer with {size} bytes: "
+    return request + page_text(number, max(0, size - len(request)))
 
 
 class Talk:
@@ -73,15 +73,15 @@ class Talk:
 
     async def open(self) -> SessionView:
         """Have it be there."""
-        return await self._asked(OPEN_UPDATE, SessionView)
+        return await self._update(OPEN_UPDATE, SessionView)
 
     async def send(self, text: str, policy: WhileRunning | None = None) -> Receipt:
         """Say something; return when it is acknowledged. Where nobody answers it is said again: it is one message."""
         message = SessionMessage(message_id=fresh_id(), text=text, while_running=policy)
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                return await self._asked(SEND_UPDATE, Receipt, message)
-        return await self._asked(SEND_UPDATE, Receipt, message)
+                return await self._update(SEND_UPDATE, Receipt, message)
+        return await self._update(SEND_UPDATE, Receipt, message)
 
     async def answered(self, receipt: Receipt) -> str:
         """Wait for the end of the execution that has taken a message; return its id."""
@@ -100,7 +100,7 @@ class Talk:
         view: SessionView = await self.handle.query(SESSION_QUERY, result_type=SessionView)
         return view
 
-    async def _asked(self, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
+    async def _update(self, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             AGENT_SESSION,
             self._start,
@@ -122,18 +122,18 @@ async def all_runs(client: TemporalClient, agent_id: str) -> tuple[list[Run], li
         own.append(measured(history))
         started = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
         children += [each.workflow_id for each in started if each.workflow_id]
-    found = [each async for each in _read(client, children)]
-    return own, [(measured(history), input_bytes(history)) for history in found]
+    child_histories = [each async for each in _read(client, children)]
+    return own, [(measured(history), input_bytes(history)) for history in child_histories]
 
 
 async def accepted(client: TemporalClient, agent_id: str) -> list[str]:
     """Return the ids of a session's messages in the order of their acknowledgement."""
-    found: list[str] = []
+    message_ids: list[str] = []
     async for history in histories(client, session_workflow_id(agent_id)):
         taken = (event.workflow_execution_update_accepted_event_attributes for event in history.events)
         payloads = (payload.data for each in taken for payload in each.accepted_request.input.args.payloads)
-        found += [str(json.loads(data)["message_id"]) for data in payloads]
-    return found
+        message_ids += [str(json.loads(data)["message_id"]) for data in payloads]
+    return message_ids
 
 
 async def _read(client: TemporalClient, ids: Sequence[str]) -> AsyncIterator[WorkflowHistory]:

@@ -48,7 +48,7 @@ JSON: {machine, steps, runs, first_ms: [...], task_ms: [...], goals: [{wanted, m
 @contextmanager
 def clocked() -> Generator[dict[str, list[float]]]:
     """Put a clock around the workflow's code; gives, per run, the CPU seconds of each of its activations."""
-    found: dict[str, list[float]] = {}
+    seconds_by_run: dict[str, list[float]] = {}
     create = UnsandboxedWorkflowRunner.create_instance
 
     def created(runner: UnsandboxedWorkflowRunner, det: WorkflowInstanceDetails) -> WorkflowInstance:
@@ -56,7 +56,7 @@ def clocked() -> Generator[dict[str, list[float]]]:
         instance = create(runner, det)
         making = time.thread_time() - began
         activate = instance.activate
-        seconds = found.setdefault(det.info.run_id, [])
+        seconds = seconds_by_run.setdefault(det.info.run_id, [])
 
         def timed(act: WorkflowActivation) -> WorkflowActivationCompletion:
             began = time.thread_time()
@@ -69,7 +69,7 @@ def clocked() -> Generator[dict[str, list[float]]]:
         return instance
 
     with patch.object(UnsandboxedWorkflowRunner, "create_instance", created):
-        yield found
+        yield seconds_by_run
 
 
 async def run(runs: int, steps: int) -> list[list[float]]:
@@ -84,15 +84,15 @@ async def run(runs: int, steps: int) -> list[list[float]]:
             model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             worker = make_worker(await connect(settings), settings, Toolset(tools=(read_page,)), model)
             task = Task(steps, PAGE_BYTES)
-            with clocked() as found:
+            with clocked() as seconds_by_run:
                 async with worker:
                     states = await asyncio.gather(*(client.run(READER, task.question) for _ in range(runs)))
             await model.close()
     if any(state.output != task.answer for state in states):
         raise AssertionError("a run has not done its task")
-    if len(found) != runs:
-        raise AssertionError(f"{len(found)} of {runs} runs were seen")
-    return list(found.values())
+    if len(seconds_by_run) != runs:
+        raise AssertionError(f"{len(seconds_by_run)} of {runs} runs were seen")
+    return list(seconds_by_run.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,21 +103,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=RUNS, help=f"at once (default {RUNS})")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"of each (default {STEPS})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args(arguments)
-    found = perform(run(given.runs, given.steps), BENCH_SECONDS_MAX)
-    first = [1_000 * each[0] for each in found]
-    later = [1_000 * seconds for each in found for seconds in each[1:]]
+    options = parser.parse_args(arguments)
+    results = perform(run(options.runs, options.steps), BENCH_SECONDS_MAX)
+    first = [1_000 * each[0] for each in results]
+    later = [1_000 * seconds for each in results for seconds in each[1:]]
     rows = [
         (name, str(len(ms)), *(f"{each:.2f}" for each in (median(ms), mean(ms), quantile(ms, 0.99), max(ms))))
         for name, ms in (("first of a run", first), ("later", later))
     ]
     columns = ("task", "number", "p50 ms", "mean ms", "p99 ms", "max ms")
-    show_table(f"CPU time of the workflow's code, {given.steps} steps, {PAGE_BYTES:,} bytes per result", columns, rows)
+    show_table(
+        f"CPU time of the workflow's code, {options.steps} steps, {PAGE_BYTES:,} bytes per result", columns, rows
+    )
     taken = mean(later)
     judged = [Goal(f"mean <= {TASK_MS_MAX:g} ms per workflow task", f"{taken:.2f} ms", taken <= TASK_MS_MAX)]
     show_goals(judged)
-    figures = {"steps": given.steps, "runs": given.runs, "first_ms": first, "task_ms": later}
-    hand_over(figures, judged, given.json)
+    figures = {"steps": options.steps, "runs": options.runs, "first_ms": first, "task_ms": later}
+    hand_over(figures, judged, options.json)
     return 0
 
 

@@ -88,10 +88,12 @@ class QueryGuard:
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Pass the activation to the workflow, unless a query has put it out of step with its history."""
+        # an eviction writes no commands, so nothing can differ from a replay
         if any(job.HasField("remove_from_cache") for job in act.jobs):
             if self._on_eviction is not None:
                 self._on_eviction()
             return self._instance.activate(act)
+        # the SDK delivers queries in an activation of their own
         if any(job.HasField("query_workflow") for job in act.jobs):
             self._queried_during = frozenset(self._local)
             return self._instance.activate(act)

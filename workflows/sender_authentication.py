@@ -41,7 +41,7 @@ class _Inbound(WorkflowInboundInterceptor):
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002  # the SDK's name
         """Drop a signal without a payload."""
         if not input.args:
-            workflow.logger.warning("the signal %s was not taken: %s", input.signal, UNSEALED)
+            workflow.logger.warning("the signal %s was not accepted: %s", input.signal, UNSEALED)
         else:
             await super().handle_signal(input)
 

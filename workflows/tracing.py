@@ -92,7 +92,7 @@ class SpanSink(Protocol):
         """Return whether a trace that begins here is sampled."""
         ...
 
-    def tell(self, span: dict[str, Any]) -> None:
+    def export(self, span: dict[str, Any]) -> None:
         """Record a span, given as the arguments of ReadableSpan."""
         ...
 
@@ -165,7 +165,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if state.execution is None or not own.trace_flags.sampled or workflow.unsafe.is_replaying_history_events():
             return
         failed = state.status is ExecutionStatus.FAILED
-        self._sink.tell(
+        self._sink.export(
             {
                 "name": f"invoke_agent {start.definition.name}",
                 "context": own,

@@ -1,4 +1,4 @@
-"""What a watcher of a run receives: execution events, and the text of answers as it streams. Asks no server."""
+"""What a watcher of a run receives: execution events, and answer text as it streams. Calls no server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.core.wire.execution_events import AnyObserved
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """What has come of an answer's text since the delta before it.
+    """The part of an answer's text that arrived since the previous delta.
 
     The deltas since a step's InferenceRequestStarted, or since its last AttemptFailed, make up the answer's text in
     order, the last of them just before its InferenceResponseReceived. A watcher that came late or was slow has missed
@@ -36,10 +36,10 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """An attempt of a model call failed and the model is asked again: what has been told of its text is void.
+    """An attempt of a model call failed and will be retried: the text received so far for this step is void.
 
-    `message` says why, as far as the server knows; `next_at` is when the model is asked again, where that is to come.
-    Only who watches at that moment is told.
+    `message` is the cause, as far as the server knows it; `next_at` is when the retry starts, if it has not started
+    yet. Only clients that watch at that moment receive this event.
     """
 
     kind: Literal["AttemptFailed"] = field(default="AttemptFailed", kw_only=True)
@@ -50,19 +50,19 @@ class AttemptFailed:
     next_at: datetime | None = None
 
     def line(self, now: datetime) -> str:
-        """Return how people are told of it."""
+        """Return the line shown to people."""
         return retry_line(self.message, self.attempt, self.next_at, now)
 
 
 def retry_line(message: str, attempt: int, next_at: datetime | None, now: datetime) -> str:
-    """Return how people are told of an attempt that failed, of a wait where the next one is to come."""
+    """Return the line shown to people about a failed attempt, with the wait if the next one is still to come."""
     if next_at is None or next_at <= now:
         return f"attempt {attempt} failed, asking again: {message}"
     return wait_line(message, attempt, (next_at - now).total_seconds())
 
 
 Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed
-"""Whatever a watcher is told; each says its `kind`."""
+"""Everything a watcher can receive, distinguished by `kind`."""
 
 
 @cache
@@ -71,34 +71,34 @@ def _adapter() -> TypeAdapter[Watched]:
 
 
 def to_dict(watched: Watched) -> dict[str, Any]:
-    """Return what a watcher was told as JSON-ready data; it says its `kind`."""
+    """Return a watched event as JSON-ready data, including its `kind`."""
     data: dict[str, Any] = _adapter().dump_python(watched, mode="json")
     return data
 
 
 def from_dict(data: object) -> Watched:
-    """Return what `to_dict` was given; raises pydantic's ValidationError, a ValueError."""
+    """Return the event that `to_dict` converted. Raises pydantic's ValidationError, a ValueError."""
     return _adapter().validate_python(data)
 
 
 class AnswerSeen:
-    """One model call as its watcher has seen it: what has been told of its text."""
+    """One model call as its watcher has seen it: how much of its text was delivered."""
 
     def __init__(self, execution_id: str, step_number: int) -> None:
         self.step_number: Final = step_number
         self._execution_id = execution_id
         self._attempt = 1
         self._place = 0
-        """Up to which character of this attempt's text it has been told."""
+        """How many characters of this attempt's text were delivered or skipped."""
         self._end = ""
-        """The text before that place that was told without a gap, at most PROGRESS_CHARS_MAX of it."""
+        """The text delivered without a gap up to that place, at most PROGRESS_CHARS_MAX characters."""
 
     def looked(
         self, attempt: int, failure: str, progress: CallProgress | None, next_at: datetime | None = None
     ) -> Iterator[TextDelta | AttemptFailed]:
-        """Give what is new at a look at the call: which attempt is made, why the one before failed, how far it is.
+        """Yield what is new in a poll of the call: its attempt, why the previous one failed, and its progress.
 
-        `next_at` is when that attempt begins, where it has not yet.
+        `next_at` is when that attempt starts, if it has not started yet.
         """
         if attempt > self._attempt:
             yield self._failed(attempt, failure, next_at)
@@ -109,9 +109,9 @@ class AnswerSeen:
         yield self._delta(text, missed - len(text))
 
     def answered(self, text: str) -> Iterator[TextDelta | AttemptFailed]:
-        """Give what is missing of the whole answer; it can be that of an attempt that nobody looked at."""
+        """Yield the rest of the complete answer; it can belong to an attempt that no poll has seen."""
         if self._place > len(text) and len(to_json(text)) > RESPONSE_BYTES_MAX // 2:
-            return  # it is cut to what is kept of an answer; more than that has been told
+            return  # the stored answer is truncated; more than that was already delivered
         if self._place > len(text) or not text.startswith(self._end, self._place - len(self._end)):
             yield self._failed(self._attempt + 1, "")
         if self._place < len(text):

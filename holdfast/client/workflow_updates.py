@@ -1,4 +1,4 @@
-"""Updates of workflows: each is retried, in bounded time, until its outcome is known. Knows no meaning."""
+"""Updates of workflows: each is retried, in bounded time, until its outcome is known. Knows no update's meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ server then refuses updates until it succeeds, and may wait 10 s before it tries
 """
 
 CLOSING: Final = "aborted by closing workflow"
-"""What it says of an update that a run ended before: it was not taken.
+"""What it says of an update that a run ended before: it was not accepted.
 
 It goes on saying that of this update id, even when there is another run of the workflow: we ask again under a new one.
 """
@@ -52,13 +52,13 @@ It goes on saying that of this update id, even when there is another run of the 
 TASK_LOST: Final = "due to unexpected workflow task failure"
 """What it says when the task that had the update was thrown away, as when something came as the run went on elsewhere.
 
-Nothing of that task holds, so the update was not taken.
+Nothing of that task holds, so the update was not accepted.
 """
 
 NOT_PROCESSED: Final = "wasn't processed by worker"
 """What it says when a worker, busy with something else, answered the task without a word about the update.
 
-It was not taken, and asking again is a new update.
+It was not accepted, and asking again is a new update.
 """
 
 LOST: Final = "AcceptedUpdateCompletedWorkflow"
@@ -82,6 +82,7 @@ class UpdateQueues:
     """
 
     def __init__(self) -> None:
+        # weak: a queue exists as long as somebody waits in it
         self._queues: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, workflow_id: str) -> asyncio.Semaphore:
@@ -140,6 +141,7 @@ class PassingRefusals:
         if TASK_FAILS not in str(error):
             self._failing_since = None
             return CLOSING in str(error) or TASK_LOST in str(error) or error.status in self._again
+        # a task that starts over (`workflows.query_guard`) fails for a moment: only a lasting failure is final
         now = time.monotonic()
         self._failing_since = self._failing_since or now
         return now - self._failing_since <= FAILING_SECONDS_MAX
@@ -158,13 +160,15 @@ async def _ask_until_known(
     refusals = PassingRefusals(again)
     while True:
         try:
+            # the server goes on refusing an id that a closing run has refused: each such run needs a new one
             return await ask(f"{update_id}.{ended}" if ended else update_id, ASKED_TIMEOUT)
-        except WorkflowUpdateRPCTimeoutOrCancelledError as error:  # what the SDK makes of either
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:  # the SDK raises it for both
             if isinstance(error.__cause__, asyncio.CancelledError):
                 raise error.__cause__ from None
+            # without a worker the server neither accepts nor refuses an update: the request just times out
             if not await served():
                 raise Unanswered from None
-            closing = False  # its worker died with the task, say: the server gives that to another after a while
+            closing = False  # for example its worker died with the task: the server gives it to another one later
         except RPCError as error:
             closing = CLOSING in str(error)
             if not refusals.passes(error):
@@ -172,7 +176,9 @@ async def _ask_until_known(
         except WorkflowUpdateFailedError as error:
             closing = lost(error)
             unseen = NOT_PROCESSED in refusal_text(error)
-            if stored and not closing and not unseen:  # the server repeats this of the id while that run is the latest
+            if (
+                stored and not closing and not unseen
+            ):  # the server repeats this answer for the id while that run is the latest
                 update_id, ended, stored = f"{update_id}.{uuid4()}", 0, False
                 continue
             if not unseen and not (closing and lost_again):
@@ -180,4 +186,4 @@ async def _ask_until_known(
         ended += closing
         pause = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS) - 1)]
         tries += 1
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that not all senders come at once
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that senders do not retry in step

@@ -150,7 +150,7 @@ class LocalDriver(Generic[AnswerT]):
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
         if records is not None:
-            self._toolset = RecordTools(records, self._whose).offered(self._toolset)
+            self._toolset = RecordTools(records, self._whose).with_records_tool(self._toolset)
         self._model: Model = model or EnvironmentModel()
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or PriceList()
@@ -334,7 +334,7 @@ class LocalDriver(Generic[AnswerT]):
         """
         message = user_message(message) if isinstance(message, str) else message
         if message.role not in ROLES:
-            raise InvalidInput(f"a message of the role {message.role!r} is not taken: {ROLES_RULE}")
+            raise InvalidInput(f"a message of the role {message.role!r} is not accepted: {ROLES_RULE}")
         self._inbox.put(MessageArrived(message=message, at=self._clock()))
 
     def change(self, definition: AgentDefinition, *, budget: ExecutionBudget | None = None) -> None:

@@ -42,7 +42,7 @@ class BatchDelivery:
                 self._place.delivered(events)
                 return
             self._place.begin(events, singly=True)
-            again = again or not isinstance(problem, SinkRefused)  # what was refused whole was not taken
+            again = again or not isinstance(problem, SinkRefused)  # what was refused whole was not accepted
             tries_max = SINK_REFUSALS_MAX
         for each in self._place.batch:
             await self._place.save()

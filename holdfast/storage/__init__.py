@@ -1,4 +1,4 @@
-"""Large data outside Temporal's history: in a folder or a bucket, by content. Decides nothing about agents."""
+"""Large data outside Temporal's history: content-addressed, in a folder or a bucket. Decides nothing about agents."""
 
 from typing import TYPE_CHECKING
 

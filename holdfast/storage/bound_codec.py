@@ -1,6 +1,6 @@
-"""What an encoded payload is for: a codec that can be bound refuses one that stands in another one's place.
+"""Binding of encoded payloads: a bindable codec refuses a payload that was moved to another place.
 
-And how such a refusal travels from the codec to where the value is wanted.
+Also how such a refusal travels from the codec to where the value is read.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from temporalio.converter import (
 )
 
 SEALED_ENCODING: Final = b"holdfast/sealed-1"
-"""The encoding of what `holdfast.storage.encryption` has encrypted."""
+"""The encoding of payloads that `holdfast.storage.encryption` has encrypted."""
 
 REFUSED_ENCODING: Final = b"holdfast/refused"
-"""The encoding of a refusal; its data are our own words, nothing of what was refused."""
+"""The encoding of a refusal; its data is our own text and nothing of the refused payload."""
 
 
 @runtime_checkable
 class Bindable(Protocol):
-    """A codec that can say in what it encodes what that is for."""
+    """A codec that can bind a payload to the place it is encoded for."""
 
     def for_run(self, workflow_id: str) -> PayloadCodec:
-        """Return the codec of one workflow's payloads; it also takes what is bound to nothing."""
+        """Return the codec for one workflow's payloads; it also accepts unbound payloads."""
         ...
 
     def for_object(self, name: str) -> PayloadCodec:
-        """Return the codec of one object of the store, which takes what was encoded for that name alone."""
+        """Return the codec for one stored object; it accepts only what was encoded for that name."""
         ...
 
 
 def refused_payload(why: str) -> Payload:
-    """Return what stands for a payload that can never be read."""
+    """Return the replacement for a payload that can never be read."""
     return Payload(metadata={"encoding": REFUSED_ENCODING}, data=why.encode())
 
 
 def codec_for_run(codec: PayloadCodec, context: SerializationContext) -> PayloadCodec:
-    """Return the codec for what the SDK is about to encode or decode."""
+    """Return the codec for the payloads of the SDK's serialization context."""
     if isinstance(codec, Bindable) and isinstance(context, ActivitySerializationContext | WorkflowSerializationContext):
         return codec.for_run(context.workflow_id) if context.workflow_id else codec
     return codec
 
 
 def codec_for_object(codec: PayloadCodec, name: str) -> PayloadCodec:
-    """Return the codec for an object of the store."""
+    """Return the codec for one stored object."""
     return codec.for_object(name) if isinstance(codec, Bindable) else codec

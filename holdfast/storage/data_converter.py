@@ -1,7 +1,7 @@
-"""Payloads too large for Temporal's history, kept as objects: the data converter of every worker and client.
+"""The data converter of every worker and client: it stores payloads too large for Temporal's history as objects.
 
-The history holds the driver's name and the digest of what was kept: both stay what they are for ever. What is in the
-record store already (`holdfast.storage.records`) is not kept once more: of that a payload holds the digest alone.
+The history holds the driver's name and the stored payload's digest, so neither may ever change. What is in the record
+store already (`holdfast.storage.records`) is not stored again: a payload then holds its digest alone.
 """
 
 from __future__ import annotations
@@ -56,42 +56,43 @@ from holdfast.storage.records import Records
 DRIVER: Final = "holdfast"
 DIGEST: Final = "sha256"
 SNAPSHOT: Final = "snapshot"
-"""What a claim names: content that was kept under its digest, or a snapshot of the record store."""
+"""The keys of a claim: content stored under its digest, or a snapshot of the record store."""
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 ANSWER_END: Final = b"\n"
-"""What a query's answer ends with. It is in no history: keeping it would only fill the storage, so most are not kept.
+"""The last byte of a query's answer. An answer is in no history, so storing it would only fill the storage: most stay
+inline.
 
-JSON ends with no space of its own, and readers skip it. Temporal's command prints a payload as JSON only where its
-metadata hold the encoding alone; it prints base64 for one more field.
+JSON has no trailing space of its own, and readers skip it. A metadata field cannot mark the answer: Temporal's command
+prints a payload as JSON only if its metadata holds the encoding alone, and as base64 otherwise.
 """
 
 ANSWER: Final = "holdfast-answer"
-"""The mark of an answer that a codec has gone over."""
+"""The metadata mark of an answer that a codec has encoded."""
 
 JSON_ENCODING: Final = b"json/plain"
 
 SEGMENT_ENCODING: Final = b"binary/plain"
-"""How the SDK marks bytes: of all our values only the segments of `holdfast.core.wire.carry_over` are."""
+"""The SDK's encoding of bytes: of our values only the segments of `holdfast.core.wire.carry_over` are bytes."""
 
 SEGMENT: Final = "holdfast-segment"
-"""The mark of plain bytes that a codec has gone over."""
+"""The metadata mark of plain bytes that a codec has encoded."""
 
-KEPT: Final = "holdfast-kept"
-"""The mark of what has come of a `SnapshotReference`: the store's objects are encoded, this is not once more."""
+SNAPSHOT_MARK: Final = "holdfast-kept"
+"""The mark of what the driver read for a `SnapshotReference`: the store decoded it, so the codec must not."""
 
 OPEN: Final = b"1"
-"""What the mark says where there is no codec."""
+"""The value of that mark if there is no codec."""
 
-KEPT_ENCODING: Final = b"holdfast/kept"
-"""The encoding of a `SnapshotReference`: the digest of its snapshot. Only its storage driver can read it."""
+SNAPSHOT_ENCODING: Final = b"holdfast/kept"
+"""The encoding of a `SnapshotReference`: the snapshot's digest. Only the storage driver can read it."""
 
 NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
-"""What is said of a failure that nobody with the key has written."""
+"""Replaces the message of a failure that was written without the key."""
 
 PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
-"""What answers queries."""
+"""The types of the answers of queries."""
 
 
 _FORMATS: Final = PydanticPayloadConverter().converters
@@ -99,9 +100,9 @@ _FORMATS: Final = PydanticPayloadConverter().converters
 
 @cache
 def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
-    """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
+    """Return the data converter for every client and worker, with large data stored at the URL `place`.
 
-    `codec` encodes all payloads, and all that the record store holds. The same for the same arguments.
+    `codec` encodes all payloads and the whole record store. Equal arguments return the same converter.
     """
     objects = objects_at(place)
     marking = None if codec is None else MarkingCodec(codec)
@@ -112,18 +113,18 @@ def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
         payload_converter_class=PayloadFormat,
         payload_codec=marking or PlainCodec(),
         failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
-        # threshold 0: the selector decides by what a payload is; the SDK's 256 KB knows sizes only
+        # threshold 0: the selector decides by a payload's kind; the SDK's 256 KB default looks at the size only
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
 
 
 def is_sealed(data_converter: DataConverter) -> bool:
-    """Return whether this data converter encrypts, and refuses what is not encrypted."""
+    """Return whether this data converter encrypts payloads and refuses unencrypted ones."""
     return isinstance(data_converter.payload_codec, MarkingCodec)
 
 
 def records_of(data_converter: DataConverter) -> Records:
-    """Return the record store that a client's or worker's data converter reads from. Raises StorageFailed without."""
+    """Return the record store of a client's or worker's data converter. Raises StorageFailed if it has none."""
     drivers = data_converter.external_storage.drivers if data_converter.external_storage else ()
     for driver in drivers:
         if isinstance(driver, PayloadDriver):
@@ -134,7 +135,7 @@ def records_of(data_converter: DataConverter) -> Records:
 
 
 class PlainCodec(PayloadCodec):
-    """No codec. What is encrypted is refused, so that a run waits for a worker that has the key file."""
+    """Encodes nothing. It refuses encrypted payloads, so that a run waits for a worker that has the key file."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return the payloads as they are."""
@@ -146,16 +147,16 @@ class PlainCodec(PayloadCodec):
             if payload.metadata.get("encoding") == SEALED_ENCODING:
                 key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
                 # raised within a workflow task it fails the task, which is retried until the key is there
-                told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
-                raise PayloadRefused(f"{told}; set {KEY_FILE}")
+                problem = f"a payload is encrypted with the key {key!r}, and this process has no key file"
+                raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         return list(payloads)
 
 
 class MarkingCodec(PayloadCodec, WithSerializationContext):
-    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside.
+    """A codec that skips payloads that hold only digests, and keeps the marks by which the driver selects payloads.
 
-    What the driver has read of a snapshot was decoded there. It comes with `opened` in its mark, which is drawn here
-    and known to nobody outside this process: a history cannot claim to have been decoded.
+    The record store has already decoded what the driver read for a snapshot. The mark of such a payload is `opened`, a
+    random value known only in this process, so a history cannot claim that its payload was decoded.
     """
 
     def __init__(self, codec: PayloadCodec, opened: bytes | None = None) -> None:
@@ -163,7 +164,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         self._codec = codec
 
     def with_context(self, context: SerializationContext) -> MarkingCodec:
-        """Return the codec for the payloads of one workflow."""
+        """Return the codec bound to the workflow of `context`."""
         return MarkingCodec(codec_for_run(self._codec, context), self.opened)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -171,11 +172,11 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return [await self._encoded(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decode what was encoded."""
+        """Decode each payload, except what the driver has decoded."""
         return [await self._decoded(payload) for payload in payloads]
 
     async def _encoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") == KEPT_ENCODING:
+        if payload.metadata.get("encoding") == SNAPSHOT_ENCODING:
             return payload
         # the codec runs before the storage, so that objects are encrypted; metadata it adds survives
         [encoded] = await self._codec.encode([payload])
@@ -186,24 +187,24 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return encoded
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get(KEPT) == self.opened:
+        if payload.metadata.get(SNAPSHOT_MARK) == self.opened:
             return payload
         [decoded] = await self._codec.decode([payload])
         return decoded
 
 
 class PayloadFormat(PydanticPayloadConverter):
-    """Values as JSON; the answers of queries are marked, and a `SnapshotReference` is its digest."""
+    """Values as JSON; query answers are marked, and a `SnapshotReference` becomes its digest."""
 
     _in_workflow = False
 
-    # The SDK makes one for most of the payloads: they share what they are made of. All that its own __init__ does in
-    # 1.35 is to make that.
+    # The SDK creates one for most payloads, so they share the converters. Creating those is all that the base class's
+    # __init__ does in 1.35.
     def __init__(self) -> None:
         self.converters = _FORMATS
 
     def for_workflow(self) -> PayloadFormat:
-        """Return the converter that a workflow uses, which is to decide itself about its own input."""
+        """Return the converter for workflows, which decide themselves about refused input."""
         converter = type(self)()
         converter._in_workflow = True  # noqa: SLF001  # our own class
         return converter
@@ -216,17 +217,17 @@ class PayloadFormat(PydanticPayloadConverter):
                 # the driver sees bytes and no types: an answer must be recognised in its payload
                 payload.data += ANSWER_END
             elif isinstance(value, SnapshotReference):
-                payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
+                payload.CopyFrom(Payload(metadata={"encoding": SNAPSHOT_ENCODING}, data=value.snapshot.encode()))
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Return the values. Raises PayloadRefused for one that the codec has refused, where it is to be read.
+        """Return the values. Raises PayloadRefused for a refused payload whose value is read.
 
-        An error here ends a run of ours, so for its own input, which is converted before it begins, the run gets a
-        `RefusedStart` and decides. (An execution's comes without a type, or as a plain `dict`.)
+        An error here would end a run, and its input is converted before it starts. So a refused input becomes a
+        `RefusedStart`, and the run decides. (An execution's input comes without a type, or as a plain `dict`.)
         """
         for payload, hint in zip_longest(payloads, type_hints or ()):
-            # RawValue passes through undecoded, so nothing is refused that nobody reads
+            # RawValue passes through undecoded: what nobody reads is not refused
             if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
                 continue
             why = payload.data.decode(errors="replace")
@@ -237,16 +238,16 @@ class PayloadFormat(PydanticPayloadConverter):
 
 
 class FailureFormat(DefaultFailureConverter):
-    """Failures as the SDK writes them; what a worker of any kind says beside the message need not be readable."""
+    """Failures in the SDK's format; details that cannot be decoded, from any kind of worker, are dropped."""
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """Return the error that `failure` is, without its details where those cannot be read.
+        """Return the error of `failure`, without its details if they cannot be decoded.
 
-        The SDK would fail the whole run for the details of one tool call.
+        The SDK would fail the whole run because of one tool call's details.
         """
         try:
             return super().from_failure(failure, payload_converter)
-        except Exception:  # whatever the bytes make a decoder raise
+        except Exception:  # a decoder can raise anything for such bytes
             bare = Failure()
             bare.CopyFrom(failure)
             match failure.WhichOneof("failure_info"):
@@ -262,10 +263,10 @@ class FailureFormat(DefaultFailureConverter):
 
 
 class EncodedFailureFormat(FailureFormat):
-    """Failures whose message and stack trace are encoded with a codec, too.
+    """Failures whose message and stack trace are encoded with the codec, too.
 
-    An application's failure without is not taken at its word: a model would read what anybody wrote there. That a
-    payload was refused is told in the clear, too: whoever looks for the cause may not have the key.
+    The message of an unencoded application failure is replaced: a model would read what anybody wrote there. A refused
+    payload is reported in plain text as well: whoever looks for the cause may not have the key.
     """
 
     def __init__(self) -> None:
@@ -280,7 +281,7 @@ class EncodedFailureFormat(FailureFormat):
                 failure.message = str(refused)
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """Return the error that `failure` is; a message that nobody with the key has written is replaced."""
+        """Return the error of `failure`; a message that was written without the key is replaced."""
         # timeouts and cancels are the server's own failures, which it cannot encrypt
         if failure.HasField("application_failure_info") and not failure.HasField("encoded_attributes"):
             bare = Failure()
@@ -291,9 +292,9 @@ class EncodedFailureFormat(FailureFormat):
 
 
 class PayloadDriver(StorageDriver):
-    """Keeps payloads under their SHA-256, so that equal ones are written once and a changed one is noticed.
+    """Stores payloads under their SHA-256, so that equal ones are written once and a changed one is detected.
 
-    Recent ones stay in memory: a run that is taken up again reads every payload its history refers to.
+    Recent ones stay in memory: replaying a run reads every payload that its history refers to.
     """
 
     def __init__(
@@ -309,23 +310,23 @@ class PayloadDriver(StorageDriver):
         self._recent = LruCache(cache_bytes_max)
 
     def name(self) -> str:
-        """Return what histories call this driver."""
+        """Return the driver's name in histories."""
         return DRIVER
 
     def type(self) -> str:
-        """Return what Temporal shows of it."""
+        """Return the driver's type, as Temporal shows it."""
         return DRIVER
 
     def selected(self, _: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes.
+        """Return this driver for payloads that it stores: large ones, and sealed segments, which are plain bytes.
 
-        And for what stands for a snapshot, which is kept already.
+        Also for a snapshot's digest, whose snapshot is in the record store already.
         """
         metadata = payload.metadata
-        if metadata.get("encoding") == KEPT_ENCODING:
+        if metadata.get("encoding") == SNAPSHOT_ENCODING:
             return self
         if ANSWER in metadata or _is_answer(payload):
-            # the server refuses a query's answer over 2 MB; below it nothing needs to be kept
+            # the server refuses a query's answer over 2 MB; a smaller one need not be stored
             least = ANSWER_INLINE_BYTES_MAX
         elif metadata.get("encoding") == SEGMENT_ENCODING or SEGMENT in metadata:
             least = SEGMENT_BYTES_MIN
@@ -334,19 +335,19 @@ class PayloadDriver(StorageDriver):
         return self if payload.ByteSize() >= least else None
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Keep `payloads` and return a claim for each. Raises StorageFailed."""
-        del context  # equal content is shared, whoever it is for
-        return list(await asyncio.gather(*(self._kept(payload) for payload in payloads)))
+        """Store `payloads` and return a claim for each. Raises StorageFailed."""
+        del context  # equal content is shared between runs
+        return list(await asyncio.gather(*(self._claim(payload) for payload in payloads)))
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return what the claims stand for. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        """Return the payloads of the claims. Raises ObjectMissing, StorageFailed (also for changed content)."""
         del context
         return list(await asyncio.gather(*(self._claimed(claim) for claim in claims)))
 
-    async def _kept(self, payload: Payload) -> StorageDriverClaim:
-        if payload.metadata.get("encoding") == KEPT_ENCODING:
+    async def _claim(self, payload: Payload) -> StorageDriverClaim:
+        if payload.metadata.get("encoding") == SNAPSHOT_ENCODING:
             return StorageDriverClaim(claim_data={SNAPSHOT: payload.data.decode()})
         # metadata is a map: without `deterministic` equal payloads would have different digests
         data = payload.SerializeToString(deterministic=True)
@@ -358,18 +359,20 @@ class PayloadDriver(StorageDriver):
     async def _claimed(self, claim: StorageDriverClaim) -> Payload:
         snapshot = claim.claim_data.get(SNAPSHOT)
         digest = snapshot or claim.claim_data.get(DIGEST, "")
-        # it would be read from outside its folder otherwise: `../`
-        if _HEX.fullmatch(digest) is None:  # it becomes a name
+        # it becomes an object name: anything but a digest could lead out of the folder (`../`)
+        if _HEX.fullmatch(digest) is None:
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
         if snapshot is not None:
             frames = await self.records.frames(snapshot)
-            return Payload(metadata={"encoding": SEGMENT_ENCODING, KEPT: self._opened}, data=frames)
+            return Payload(metadata={"encoding": SEGMENT_ENCODING, SNAPSHOT_MARK: self._opened}, data=frames)
         data = self._recent.get(digest)
         if data is None:
             data = await self._objects.read(_name(digest))
             if digest_of(data) != digest:
-                told = f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
-                raise StorageFailed(f"{told}; restore it from a backup")
+                problem = (
+                    f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
+                )
+                raise StorageFailed(f"{problem}; restore it from a backup")
             self._recent.put(digest, data)
         try:
             return Payload.FromString(data)

@@ -1,13 +1,13 @@
-"""`EncryptionCodec`: payloads compressed, then encrypted and authenticated; what is not so is refused.
+"""`EncryptionCodec`: compresses payloads, then encrypts and authenticates them; it refuses any other payload.
 
 An encoded payload has three metadata fields, which are authenticated with its content:
 
     encoding   holdfast/sealed-1
     key        the id of the key
-    for        what it stands for, where that is known: `run:WORKFLOW-ID`, or `object:NAME` in the store
+    for        the place it is bound to, if known: `run:WORKFLOW-ID`, or `object:NAME` in the store
 
-Its data are a nonce of 12 random bytes and what AES-256-GCM makes of the whole payload as it was before, metadata and
-all: one byte that says whether the rest is zstd's, and the rest.
+Its data is a nonce of 12 random bytes, followed by the AES-256-GCM ciphertext of the whole original payload, metadata
+included: one byte that says whether the rest is compressed with zstd, and the rest.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from holdfast.storage.bound_codec import SEALED_ENCODING, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
 
 ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
-"""Payloads up to here are encrypted on the event loop (some 0.3 ms at the most), longer ones in a thread."""
+"""Payloads up to this size are encrypted on the event loop (at most some 0.3 ms), longer ones in a thread."""
 
 DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The most that a compressed payload may come to: twice RESULT_KEPT_BYTES_MAX, the largest thing that we keep."""
+"""The largest decompressed payload: twice RESULT_KEPT_BYTES_MAX, the largest stored object."""
 
 KEY: Final = "key"
 FOR: Final = "for"
@@ -49,7 +49,7 @@ ZSTD: Final = b"\1"
 
 
 class _Zstd(threading.local):
-    """Each thread's own: they cannot be shared, and to make one costs more than to compress a short payload."""
+    """One per thread: they cannot be shared, and creating one costs more than compressing a short payload."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=LEVEL)
@@ -60,7 +60,7 @@ _zstd: Final = _Zstd()
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts with the first key of a ring and decrypts with any. Equal for equal keys."""
+    """Encrypts with the first key of a ring and decrypts with any. Codecs with equal keys and binding are equal."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring
@@ -74,11 +74,11 @@ class EncryptionCodec(PayloadCodec):
         return hash((self._ring, self._bound))
 
     def for_run(self, workflow_id: str) -> EncryptionCodec:
-        """Return the codec of one workflow's payloads; it also takes what is bound to nothing."""
+        """Return the codec for one workflow's payloads; it also accepts unbound payloads."""
         return self._bound_to(f"run:{workflow_id}")
 
     def for_object(self, name: str) -> EncryptionCodec:
-        """Return the codec of one object of the store, which takes what was encoded for that name alone."""
+        """Return the codec for one stored object; it accepts only what was encoded for that name."""
         return self._bound_to(f"object:{name}")
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -91,11 +91,11 @@ class EncryptionCodec(PayloadCodec):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decode what was encoded. Raises PayloadRefused for whatever was not, or not for this, or was changed.
+        """Decode encrypted payloads. Raises PayloadRefused for one that is unencrypted, bound elsewhere or changed.
 
-        Of a workflow's payloads only those raise that could be read with another key. What never can be is replaced by
-        its refusal, which `data_converter.PayloadFormat` raises where the value is wanted: so a message that somebody
-        sent unencrypted is refused by itself, and does not keep the workflow from all else.
+        Of a workflow's payloads, only those raise that another key could decrypt. One that can never be read is
+        replaced by a refusal, which `data_converter.PayloadFormat` raises when the value is read: so an unencrypted
+        message is refused by itself and does not block the rest of the workflow.
         """
         return [
             self._opened(each)
@@ -105,18 +105,20 @@ class EncryptionCodec(PayloadCodec):
         ]
 
     def _bound_to(self, what: str) -> EncryptionCodec:
+        # __init__ would create every cipher again
         bound = object.__new__(EncryptionCodec)
         bound._ring, bound._ciphers, bound._bound = self._ring, self._ciphers, what.encode()
         return bound
 
     def _never(self, why: str) -> Payload:
+        # raising in a workflow task fails the task, and with it everything else that the task brings
         if self._bound.startswith(b"run:"):
             return refused_payload(why)
         raise PayloadRefused(why)
 
     def _sealed(self, payload: Payload) -> Payload:
         key_id = self._ring.keys[0].id.encode()
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)  # AES-GCM is broken by a nonce that is used twice with one key
         content = _packed(payload.SerializeToString())
         data = nonce + self._ciphers[key_id].encrypt(nonce, content, _associated(key_id, self._bound))
         sealed = Payload(metadata={"encoding": SEALED_ENCODING, KEY: key_id}, data=data)
@@ -127,26 +129,28 @@ class EncryptionCodec(PayloadCodec):
     def _opened(self, payload: Payload) -> Payload:
         metadata = payload.metadata
         if metadata.get("encoding") != SEALED_ENCODING:
-            told = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
+            problem = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
             remedy = "does whoever wrote it have the key file, and is it Holdfast's codec?"
-            return self._never(f"{told}, and this process takes encrypted ones only; {remedy}")
+            return self._never(f"{problem}, and this process takes encrypted ones only; {remedy}")
         key_id, bound = metadata.get(KEY, b""), metadata.get(FOR, b"")
         cipher = self._ciphers.get(key_id)
+        # always raised: a worker with the right key file can still read it
         if cipher is None:
             there = ", ".join(key.id for key in self._ring.keys)
-            told = f"a payload is encrypted with the key {_shown(key_id)}, and the key file has only {there}"
-            raise PayloadRefused(f"{told}; put that key's line back into the file ({KEY_FILE})")
+            problem = f"a payload is encrypted with the key {_shown(key_id)}, and the key file has only {there}"
+            raise PayloadRefused(f"{problem}; put that key's line back into the file ({KEY_FILE})")
+        # what the SDK encodes without a workflow id is unbound; a run accepts it, a stored object does not
         if self._bound and bound != self._bound and (bound or self._bound.startswith(b"object:")):
-            told = f"a payload of {_shown(bound)} stands in the place of one of {_shown(self._bound)}"
-            return self._never(f"{told}; somebody has moved it: restore the database, or the object, from a backup")
+            problem = f"a payload of {_shown(bound)} stands in the place of one of {_shown(self._bound)}"
+            return self._never(f"{problem}; somebody has moved it: restore the database, or the object, from a backup")
         try:
             return _unpacked(
                 cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], _associated(key_id, bound))
             )
         except (InvalidTag, ValueError, DecodeError, zstandard.ZstdError):
-            told = f"a payload cannot be decrypted with the key {_shown(key_id)}"
+            problem = f"a payload cannot be decrypted with the key {_shown(key_id)}"
             remedy = "either the key file has another key of that name, or the payload was changed"
-            raise PayloadRefused(f"{told}: {remedy}; restore whichever it is") from None
+            raise PayloadRefused(f"{problem}: {remedy}; restore whichever it is") from None
 
 
 def codec_at(path: Path) -> EncryptionCodec:
@@ -155,11 +159,12 @@ def codec_at(path: Path) -> EncryptionCodec:
 
 
 def _associated(key_id: bytes, bound: bytes) -> bytes:
-    """Return what is authenticated beside the content; a key's id has no NUL, and what it is for comes last."""
+    """Return the associated data. It is unambiguous: a key id has no NUL, and the binding comes last."""
     return b"\0".join((SEALED_ENCODING, key_id, bound))
 
 
 def _packed(content: bytes) -> bytes:
+    # compressed before encryption: ciphertext does not shrink
     if len(content) >= COMPRESSED_MIN:
         packed = _zstd.compressor.compress(content)
         if len(packed) < len(content):
@@ -170,6 +175,7 @@ def _packed(content: bytes) -> bytes:
 def _unpacked(packed: bytes) -> Payload:
     content = packed[1:]
     if packed[:1] == ZSTD:
+        # checked before decompressing: a few bytes can declare gigabytes
         if zstandard.frame_content_size(content) > DECODED_BYTES_MAX:
             raise ValueError(packed[:1])
         content = _zstd.decompressor.decompress(content, max_output_size=DECODED_BYTES_MAX)

@@ -1,6 +1,6 @@
-"""Long tool results, kept whole: the model sees the beginning and a reference, and reads on with `fetch_result`.
+"""Long tool results, stored whole: the model sees the beginning and a reference, and reads on with `fetch_result`.
 
-A reference holds within its execution alone: whatever a model has been talked into, it reads no other run's results.
+A reference is valid only within its execution, so a manipulated model cannot read another run's results.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ if TYPE_CHECKING:
     from holdfast.storage.parts import EncodedParts
 
 RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
+"""The most that is stored of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
 
 RESULT_KEEPING_SECONDS_MAX: Final = 15.0
-"""How long keeping one may take; then the model is told that it was not kept."""
+"""How long storing a result may take; after that the model is told that it was not kept."""
 
 FETCHED_BYTES_MAX: Final = 40_000
 """The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""
 
 _REF: Final = re.compile(r"[0-9a-f]{24}")
-"""As `EncodedParts` gives them: short enough to copy, and proof that what is read is what the tool returned."""
+"""A reference of `EncodedParts`: short enough to copy, and it verifies that the content is what the tool returned."""
 
 _SAFE: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 FETCHED_BYTES_MIN: Final = 16
-"""So much is read at least, so that there is a whole character in it."""
+"""The least that is read at once, so that it holds a whole character."""
 
 MARGIN_SECONDS: Final = 2.0
-"""What is to be left of a call's time after its result was kept; less for a call that has little."""
+"""How much of a call's time must remain after its result is stored; less for a call with little time left."""
 
 CONTINUES: Final = 0b10 << 6
-"""The upper bits of a byte that is not the first of its character."""
+"""The upper two bits of a UTF-8 byte that is not the first of its character."""
 
 CAUSE_CHARS_MAX: Final = 300
 
 
 class ResultStore:
-    """The long results of all executions that are kept at one place."""
+    """The long results of all executions, in one store."""
 
     def __init__(self, parts: EncodedParts) -> None:
         self._parts = parts
 
     async def bounded(self, text: str, context: ToolContext, seconds_max: float) -> str:
-        """Return what the model sees of a result; one that is longer is kept whole, up to RESULT_KEPT_BYTES_MAX.
+        """Return what the model sees of a result; a longer result is stored, up to RESULT_KEPT_BYTES_MAX.
 
-        Never raises, and ends within `seconds_max`: the call has had its effect. Where the result could not be kept,
-        the model is told so.
+        Never raises, and ends within `seconds_max`, because the call has had its effect. If the result could not be
+        stored, the model is told so.
         """
         if _is_whole(text):
             return text
         try:
-            async with asyncio.timeout(_keeping_seconds(seconds_max)):
-                reference = await self._kept(text, context.execution_id)
+            async with asyncio.timeout(_write_seconds_max(seconds_max)):
+                reference = await self._reference(text, context.execution_id)
         except TimeoutError:
-            return _not_kept(text, "the storage took too long")
-        except Exception as error:  # noqa: BLE001  # whatever it is, the call must not be repeated for it
-            return _not_kept(text, str(error) if isinstance(error, HoldfastError) else type(error).__name__)
+            return _cut_off(text, "the storage took too long")
+        except Exception as error:  # noqa: BLE001  # the call must not be repeated for any storage error
+            return _cut_off(text, str(error) if isinstance(error, HoldfastError) else type(error).__name__)
         return reference.shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
     async def read(self, execution_id: str, ref: str, offset: int, limit: int) -> str:
-        """Return the part of a kept result that begins at byte `offset`, and where it goes on.
+        """Return the part of a stored result from byte `offset`, and the offset at which to read on.
 
-        Raises InvalidArguments for a reference of another execution, or of none, and for an offset beyond the end;
+        Raises InvalidArguments for an unknown reference or another execution's, and for an offset beyond the end;
         StorageFailed.
         """
         if _REF.fullmatch(ref) is None:
@@ -80,20 +80,20 @@ class ResultStore:
         if offset < 0 or limit < 1:
             raise InvalidArguments(f"offset is {offset} and limit {limit}; at least 0 and 1 are needed")
         try:
-            found, total = await self._parts.read_range(
+            data, total = await self._parts.read_range(
                 _folder(execution_id), ref, offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
             )
         except ObjectMissing:
             raise InvalidArguments(f"this run has kept no result {ref}; results of other runs cannot be read") from None
         if offset >= total:
             raise InvalidArguments(f"the result {ref} has {total:,} bytes; read from an offset below that")
-        start, text = _whole_characters(found, offset)
+        start, text = _whole_characters(data, offset)
         if start + len(text.encode()) >= total and _is_whole(text):
             return text
         return Reference(ref, f"{total:,}", start).shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
     def tool(self) -> AnyTool:
-        """Return the tool `fetch_result`, which reads on in a result of the run that calls it."""
+        """Return the tool `fetch_result`, which reads on in a result of the calling run."""
 
         @tool(name="fetch", idempotent=True)
         async def made(  # noqa: D417  # the context is hidden from the model
@@ -108,22 +108,22 @@ class ResultStore:
             """
             return await self.read(context.execution_id, ref, offset, limit)
 
-        # under a name that no other tool can be given
+        # the name is reserved: no other tool can have it
         schema = made.schema.model_copy(update={"name": FETCH_TOOL})
         return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": FETCH_TOOL}))
 
-    async def _kept(self, text: str, execution_id: str) -> Reference:
+    async def _reference(self, text: str, execution_id: str) -> Reference:
         data = await asyncio.to_thread(text.encode)
-        kept = data
+        content = data
         if len(data) > RESULT_KEPT_BYTES_MAX:
-            kept = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
-        ref = await self._parts.write(_folder(execution_id), kept)
-        beyond = "" if kept is data else f" that are kept (the result had {len(data):,})"
-        return Reference(ref, f"{len(kept):,}{beyond}")
+            content = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
+        ref = await self._parts.write(_folder(execution_id), content)
+        beyond = "" if content is data else f" that are kept (the result had {len(data):,})"
+        return Reference(ref, f"{len(content):,}{beyond}")
 
 
-def _keeping_seconds(left: float) -> float:
-    """Return how long keeping a result may take where its call has so many seconds left."""
+def _write_seconds_max(left: float) -> float:
+    """Return how long storing a result may take if its call has `left` seconds left."""
     return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
 
 
@@ -133,18 +133,18 @@ def _folder(execution_id: str) -> str:
 
 
 def _is_whole(text: str) -> bool:
-    """Return whether a model sees all of `text` when it is a result."""
+    """Return whether a model sees all of `text` as a result."""
     return len(text) <= TOOL_RESULT_CHARS_MAX and json_size(text) <= TOOL_RESULT_BYTES_MAX
 
 
-def _not_kept(text: str, why: str) -> str:
-    """Return what the model sees of a result whose rest is lost."""
+def _cut_off(text: str, why: str) -> str:
+    """Return what the model sees of a result whose rest was not stored."""
     note = f"\n[the rest was not kept: {' '.join(clamped(why, CAUSE_CHARS_MAX).split())}]"
     return clamped_json(text, TOOL_RESULT_BYTES_MAX - json_size(note), TOOL_RESULT_CHARS_MAX - len(note)) + note
 
 
 def _whole_characters(data: bytes, offset: int) -> tuple[int, str]:
-    """Return the characters that lie wholly within `data`, and the byte that the first of them begins at."""
+    """Return the offset of the first whole character in `data`, and the text of all whole characters."""
     skipped = 0
     while skipped < min(3, len(data)) and data[skipped] & (0b11 << 6) == CONTINUES:
         skipped += 1

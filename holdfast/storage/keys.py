@@ -1,10 +1,10 @@
-"""`KeyRing`: the keys that encrypt what Temporal and the record store hold, out of a file that only its owner reads.
+"""`KeyRing`: the keys that encrypt Temporal's payloads and the record store, from a file that only its owner reads.
 
     # one key a line: ID:BASE64, the first encrypts, all decrypt
     2026-11:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=
     2026-02:...
 
-Nothing here shows a key: not the value's repr, not an error.
+Nothing here reveals a key: neither a repr nor an error.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Final, NoReturn
 from holdfast.core.base.errors import InvalidInput
 
 ENCRYPTION_KEYS_MAX: Final = 16
-"""The most keys of one key file; a key that nothing is encrypted with any more can go."""
+"""The most keys in one key file; a key that encrypts nothing any more can be removed."""
 
 KEY_FILE_BYTES_MAX: Final = 8 * 1024
-"""The largest key file: that many keys and comments."""
+"""The largest key file: room for that many keys and comments."""
 
 KEY_BYTES: Final = 32
 """AES-256."""
@@ -43,7 +43,7 @@ _log: Final = logging.getLogger("holdfast")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key and the name it goes by, which stands beside everything it has encrypted."""
+    """One key and its id, which stands beside everything that it has encrypted."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -51,15 +51,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys of a file, at least one. The first encrypts, all decrypt: so keys are rotated."""
+    """The keys of a file, at least one. The first encrypts and all decrypt, which allows rotation."""
 
     keys: tuple[Key, ...]
 
     @classmethod
     def read(cls, path: Path) -> KeyRing:
-        """Return the keys of a file; one that others may read is used and warned of.
+        """Return the keys of a file. A file that others can read is used, with a warning.
 
-        Raises InvalidInput, which names the file and the line and repeats nothing of it.
+        Raises InvalidInput, which names the file and the line and quotes nothing of the content.
         """
         try:
             with path.open("rb") as opened:
@@ -67,8 +67,8 @@ class KeyRing:
                     _log.warning("the key file %s can be read by others than its owner; run: chmod 600 %s", path, path)
                 data = opened.read(KEY_FILE_BYTES_MAX + 1)
         except OSError as error:
-            told = f"the key file {path} cannot be read ({error.strerror})"
-            raise InvalidInput(f"{told}; is {KEY_FILE} right? `holdfast codec-key FILE` makes one") from None
+            problem = f"the key file {path} cannot be read ({error.strerror})"
+            raise InvalidInput(f"{problem}; is {KEY_FILE} right? `holdfast codec-key FILE` makes one") from None
         if len(data) > KEY_FILE_BYTES_MAX:
             raise InvalidInput(f"the key file {path} has more than {KEY_FILE_BYTES_MAX:,} bytes; is it a key file?")
         keys = tuple(_keys(path, data.decode("utf-8", errors="replace")))
@@ -82,18 +82,18 @@ class KeyRing:
 
 
 def create_key_file(path: Path, key_id: str | None = None) -> str:
-    """Make a file with one new key, readable by its owner alone, and return the key's id.
+    """Create a file with one new key, readable by its owner alone, and return the key's id.
 
-    By default that is today's date and six digits by chance: one name for two keys would have a worker take one for the
+    The default id is today's date and six random digits: with one id for two keys, a worker would mistake one for the
     other.
 
-    Raises InvalidInput for an id that is none, and for a file that is there already: whoever writes over a key loses
-    all that it has encrypted.
+    Raises InvalidInput for an invalid id, and for a file that exists: overwriting a key loses everything that it has
+    encrypted.
     """
     key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(3)}"
     if _ID.fullmatch(key_id) is None:
-        told = f"the key id {key_id[:80]!r} cannot be used"
-        raise InvalidInput(f"{told}; take up to 64 letters, digits, dots, dashes and underscores")
+        problem = f"the key id {key_id[:80]!r} cannot be used"
+        raise InvalidInput(f"{problem}; take up to 64 letters, digits, dots, dashes and underscores")
     line = f"{key_id}:{b64encode(secrets.token_bytes(KEY_BYTES)).decode()}\n"
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -102,9 +102,9 @@ def create_key_file(path: Path, key_id: str | None = None) -> str:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        told = f"the file {path} is there already and stays as it is: a lost key loses all it has encrypted"
+        problem = f"the file {path} is there already and stays as it is: a lost key loses all it has encrypted"
         raise InvalidInput(
-            f"{told}; to rotate, add the new key's line below the others first: docs/encryption.md"
+            f"{problem}; to rotate, add the new key's line below the others first: docs/encryption.md"
         ) from None
     except OSError as error:
         raise InvalidInput(f"the key file {path} cannot be written ({error.strerror})") from None

@@ -1,7 +1,7 @@
-"""`ObjectFolder`: objects as files of one folder: private, written whole or not at all, and never through a link.
+"""`ObjectFolder`: objects as files in one folder: private, written atomically, and never through a symbolic link.
 
-Folders are 0700 and files 0600, whatever the umask and whatever the folder above allows. A name's parts are opened one
-below the other without following links, so that a link that somebody has put there leads nowhere. All of it blocks.
+Folders are 0700 and files 0600, whatever the umask and the parent folder allow. The parts of a name are opened one
+below the other without following links, so a planted link leads nowhere. All of it blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 UNFINISHED: Final = "."
-"""How the name of a file begins that is still being written; no object's name does."""
+"""The prefix of a file that is still being written; no object's name has it."""
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -26,13 +26,13 @@ _WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.
 
 
 class ObjectFolder:
-    """The objects below `path`, which comes into being with the first of them; `path` itself may be a link."""
+    """The objects below `path`, which is created with the first object; `path` itself may be a link."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`, in the place of what is there; on disk when it returns. Raises OSError."""
+        """Write `data` to `name`, replacing what is there; it is on disk on return. Raises OSError."""
         *folders, last = _parts(name)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -54,7 +54,7 @@ class ObjectFolder:
             os.fsync(folder)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> tuple[bytes, int]:
-        """Return what is kept under `name` from byte `start` to `end`, and the size of all. Raises OSError."""
+        """Return the bytes of `name` from `start` to `end`, and its whole size. Raises OSError."""
         with self._file(name) as file:
             size = os.fstat(file).st_size
             left = max(0, min(size if end is None else end, size) - start)
@@ -65,12 +65,12 @@ class ObjectFolder:
             return b"".join(pieces), size
 
     def facts(self, name: str) -> os.stat_result:
-        """Return the size and age of what is kept under `name`. Raises OSError."""
+        """Return the size and age of `name`. Raises OSError."""
         with self._file(name) as file:
             return os.fstat(file)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names below the folder `prefix`, in no order. Raises OSError."""
+        """Return the names below the folder `prefix`, unordered. Raises OSError."""
         with self._opened(_parts(prefix), make=False) as folder:
             return list(_below(folder, prefix))
 
@@ -88,7 +88,7 @@ class ObjectFolder:
 
     @contextmanager
     def _opened(self, folders: list[str], *, make: bool) -> Generator[int]:
-        """Open a folder below ours, part by part; with `make`, those that are missing come into being."""
+        """Open a folder below `path`, part by part; with `make`, create the missing ones."""
         opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for each in folders:
@@ -112,7 +112,7 @@ def _open(name: str, flags: int, parent: int) -> int:
     try:
         return os.open(name, flags, dir_fd=parent)
     except OSError as error:
-        if stat.S_ISLNK(_mode(name, parent)):  # said as "too many links" or "not a directory"
+        if stat.S_ISLNK(_mode(name, parent)):  # the system reports "too many links" or "not a directory"
             raise OSError(errno.ELOOP, "it is a link, and links are not followed", name) from error
         raise
 

@@ -1,4 +1,4 @@
-"""`Objects`: bytes under a name, in a folder or a bucket, written whole or not at all. Deletes nothing."""
+"""`Objects`: bytes under a name, in a folder or a bucket, written atomically. Deletes nothing."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     Store: TypeAlias = ObjectStore
 
 RETRY_TIMEOUT: Final = timedelta(seconds=10)
-"""How long a bucket that answers with errors is asked again; beyond that whoever asked decides."""
+"""How long a bucket's errors are retried; after that the caller decides."""
 
 OPERATION_SECONDS: Final = 60.0
-"""The longest that one object may take to be written or read."""
+"""How long writing or reading one object may take."""
 
 RENEWED_AFTER: Final = timedelta(days=1)
-"""An object that is there already is written again when it is older: a bucket's expiry then counts from its last use.
+"""An existing object older than this is written again, so that a bucket's expiry counts from its last use.
 
-Otherwise content that a run of today shares with one of last month would go with the latter.
+Otherwise content that today's run shares with last month's would expire with the latter.
 """
 
 LISTED_AT_ONCE: Final = 1_000
-"""How many names of a listing are taken at the same time: as many as a bucket gives in one answer."""
+"""How many names are listed per request: as many as a bucket returns at once."""
 
-SAID_CHARS_MAX: Final = 300
+ERROR_TEXT_CHARS_MAX: Final = 300
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Objects:
-    """The objects of one place. Safe to use from any thread and event loop."""
+    """The objects at one URL. Safe to use from any thread and event loop."""
 
     def __init__(self, url: str) -> None:
-        """Name the place, a URL that `storage_url.checked_place` has let pass; nothing is opened or made yet."""
+        """Take a URL that `storage_url.checked_place` accepted; nothing is opened or created yet."""
         self.url = url
         folder = folder_of(url)
         self._folder = None if folder is None else ObjectFolder(folder)
@@ -59,20 +59,20 @@ class Objects:
         self._opening = Lock()
 
     async def write(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`, once it returns on disk; what is there already and of that size stays.
+        """Write `data` to `name`; it is on disk on return. An existing object of that size stays.
 
-        A name must therefore say its content: whoever writes it again writes the same. Raises StorageFailed.
+        A name must therefore identify its content: writing it again writes the same. Raises StorageFailed.
         """
-        async with self._told("write", name):
+        async with self._typed_errors("write", name):
             if not await self._is_there(name, len(data)):
                 await self._put(name, data)
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name` in the place of what is there: the last one who writes wins.
+        """Write `data` to `name`, replacing what is there: the last writer wins.
 
         Raises StorageFailed.
         """
-        async with self._told("write", name):
+        async with self._typed_errors("write", name):
             await self._put(name, data)
 
     async def _put(self, name: str, data: bytes) -> None:
@@ -82,66 +82,69 @@ class Objects:
             await obstore.put_async(self._bucket(), name, data, use_multipart=False)
 
     async def has(self, name: str) -> bool:
-        """Return whether anything is kept under `name`. Raises StorageFailed."""
+        """Return whether the object `name` exists. Raises StorageFailed."""
         try:
-            async with self._told("read", name):
+            async with self._typed_errors("read", name):
                 await self._facts(name)
         except ObjectMissing:
             return False
         return True
 
     async def names(self, prefix: str, limit: int) -> list[str]:
-        """Return the first `limit` names below the folder `prefix`, in the order of their characters.
+        """Return the first `limit` names below the folder `prefix`, sorted by their characters.
 
-        Nothing where there is no such folder. Raises StorageFailed.
+        Returns nothing if there is no such folder. Raises StorageFailed.
         """
         try:
-            async with self._told("list", prefix):
+            async with self._typed_errors("list", prefix):
                 if self._folder is not None:
-                    found = await asyncio.to_thread(self._folder.names, prefix)
+                    names = await asyncio.to_thread(self._folder.names, prefix)
                 else:
-                    found = await self._listed(prefix, limit)
+                    names = await self._listed(prefix, limit)
         except ObjectMissing:
             return []
-        return sorted(found)[:limit]
+        return sorted(names)[:limit]
 
     async def _listed(self, prefix: str, limit: int) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         at_once = max(1, min(limit, LISTED_AT_ONCE))
         listing = obstore.list(self._bucket(), prefix, chunk_size=at_once)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
         async for chunk in listing:
-            found += (each["path"] for each in chunk)
-            if len(found) >= limit:  # buckets list in order
+            names += (each["path"] for each in chunk)
+            if len(names) >= limit:  # buckets list in order
                 break
-        return found
+        return names
 
     async def read(self, name: str) -> bytes:
-        """Return what is kept under `name`. Raises ObjectMissing, StorageFailed."""
-        async with self._told("read", name):
+        """Return the object `name`. Raises ObjectMissing, StorageFailed."""
+        async with self._typed_errors("read", name):
             if self._folder is not None:
                 return (await asyncio.to_thread(self._folder.read, name))[0]
-            found = await obstore.get_async(self._bucket(), name)
-            return bytes(await found.bytes_async())
+            result = await obstore.get_async(self._bucket(), name)
+            return bytes(await result.bytes_async())
 
     async def _facts(self, name: str) -> tuple[int, datetime]:
-        """Return the size of what is kept under `name`, and when it was written."""
+        """Return the size of the object `name`, and when it was written."""
         if self._folder is not None:
             facts = await asyncio.to_thread(self._folder.facts, name)
             return facts.st_size, datetime.fromtimestamp(facts.st_mtime, UTC)
-        found = await obstore.head_async(self._bucket(), name)
-        return found["size"], found["last_modified"]
+        head = await obstore.head_async(self._bucket(), name)
+        return head["size"], head["last_modified"]
 
     async def _is_there(self, name: str, size: int) -> bool:
-        """Return whether the object is there, whole and young."""
+        """Return whether the object exists, has that size and is younger than RENEWED_AFTER."""
         try:
-            found, written = await self._facts(name)
-        except (FileNotFoundError, PermissionDeniedError):  # S3 says the latter of what is missing to who may not list
+            actual_size, written = await self._facts(name)
+        except (
+            FileNotFoundError,
+            PermissionDeniedError,
+        ):  # S3 reports a missing object as the latter if the caller may not list
             return False
-        return found == size and datetime.now(UTC) - written < RENEWED_AFTER
+        return actual_size == size and datetime.now(UTC) - written < RENEWED_AFTER
 
     @asynccontextmanager
-    async def _told(self, what: str, name: str) -> AsyncGenerator[None]:
-        """Turn whatever goes wrong into one error of ours that says where."""
+    async def _typed_errors(self, what: str, name: str) -> AsyncGenerator[None]:
+        """Turn every error into StorageFailed or ObjectMissing, which name the object and the place."""
         try:
             async with asyncio.timeout(OPERATION_SECONDS):
                 yield
@@ -155,14 +158,14 @@ class Objects:
             raise StorageFailed(f"cannot {what} {name} in {self.url}: {self._cause(error)}") from None
 
     def _cause(self, error: Exception) -> str:
-        """Return what went wrong and what to do about it, in one line."""
+        """Return the cause and the remedy in one line."""
         if isinstance(error, OSError) and error.errno in FULL and self._folder is not None:
             return (
                 f"the disk is full{_free(self._folder.path)}; make room on it, or name another place (HOLDFAST_STORAGE)"
             )
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        said = " ".join(said.partition("\n\nDebug source")[0].split())[:SAID_CHARS_MAX]
-        return f"{said}; {self._remedy()}"
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = " ".join(text.partition("\n\nDebug source")[0].split())[:ERROR_TEXT_CHARS_MAX]
+        return f"{text}; {self._remedy()}"
 
     def _remedy(self) -> str:
         if self._folder is None:
@@ -183,7 +186,7 @@ class Objects:
 
 @cache
 def objects_at(url: str) -> Objects:
-    """Return the objects of a place, the same value for the whole process (`memory://` lives as long as it)."""
+    """Return the objects at `url`, one value for the whole process (`memory://` lives as long as the process)."""
     return Objects(url)
 
 

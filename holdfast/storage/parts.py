@@ -1,10 +1,10 @@
-"""`EncodedParts`: long bytes under the digest of what they are, part by part, so that a piece is read without the rest.
+"""`EncodedParts`: long content under its digest, in parts, so that a piece is read without the rest.
 
-    FOLDER/REF.0, FOLDER/REF.1, ...   the parts, RESULT_PART_BYTES each and a last one that is shorter
-    FOLDER/REF.parts                  how many bytes there are, and each part's SHA-256; written after them
+    FOLDER/REF.0, FOLDER/REF.1, ...   the parts, RESULT_PART_BYTES each except for a shorter last one
+    FOLDER/REF.parts                  the size in bytes and each part's SHA-256; written after the parts
 
-REF is the beginning of the SHA-256 of the last of these: who has it can tell whether what is read is what was written.
-Each is a Temporal payload that has gone through the codec, where there is one, bound to its name if it can do that.
+REF is the beginning of the SHA-256 of FOLDER/REF.parts, so it verifies that what is read is what was written. Each
+object is a Temporal payload, encoded by the codec if there is one, and bound to its name if the codec can bind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.storage.lru_cache import digest_of
 from holdfast.storage.objects import Objects
 
 RESULT_PART_BYTES: Final = 1024 * 1024
-"""An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
+"""The size of a part: reading on in an encrypted result decrypts only one or two."""
 
 ENCODING: Final = b"binary/plain"
 
@@ -32,11 +32,11 @@ AT_ONCE_MAX: Final = 8
 
 
 REF_CHARS: Final = 24
-"""How much of a SHA-256 names what was kept: nobody finds another content for it, and a model can copy it."""
+"""How many digits of a SHA-256 are a reference: too many to find other content for, few enough for a model to copy."""
 
 
 class PartList(BaseModel):
-    """What FOLDER/REF.parts says."""
+    """The content of FOLDER/REF.parts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,14 +45,14 @@ class PartList(BaseModel):
 
 
 class EncodedParts:
-    """Content of one place that is read in pieces, each of which is checked against its digest."""
+    """Content in one store that is read in pieces, each verified against its digest."""
 
     def __init__(self, objects: Objects, codec: PayloadCodec | None = None) -> None:
         self._objects = objects
         self._codec = codec
 
     async def write(self, folder: str, data: bytes) -> str:
-        """Keep `data` in `folder` and return its reference. Raises StorageFailed."""
+        """Write `data` to `folder` and return its reference. Raises StorageFailed."""
         pieces = [data[start : start + RESULT_PART_BYTES] for start in range(0, len(data), RESULT_PART_BYTES)]
         digests = await asyncio.to_thread(lambda: tuple(map(digest_of, pieces)))
         listed = PartList(size=len(data), digests=digests).model_dump_json().encode()
@@ -68,9 +68,9 @@ class EncodedParts:
         return ref
 
     async def read_range(self, folder: str, ref: str, start: int, end: int) -> tuple[bytes, int]:
-        """Return the bytes from `start` to `end` of what `ref` stands for (none beyond its end), and its size.
+        """Return the bytes of `ref` from `start` to `end` (none beyond its end), and its whole size.
 
-        Raises ObjectMissing, StorageFailed (also for changed content), and whatever the codec refuses.
+        Raises ObjectMissing, StorageFailed (also for changed content), and what the codec raises.
         """
         listed = await self._read(f"{folder}/{ref}.parts", ref)
         parts = PartList.model_validate_json(listed)
@@ -79,8 +79,8 @@ class EncodedParts:
             return b"", parts.size
         first, last = start // RESULT_PART_BYTES, (end - 1) // RESULT_PART_BYTES
         numbers = range(first, last + 1)
-        found = b"".join([await self._read(f"{folder}/{ref}.{each}", parts.digests[each]) for each in numbers])
-        return found[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], parts.size
+        data = b"".join([await self._read(f"{folder}/{ref}.{each}", parts.digests[each]) for each in numbers])
+        return data[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], parts.size
 
     async def _write(self, name: str, data: bytes) -> None:
         payload = Payload(metadata={"encoding": ENCODING}, data=data)
@@ -89,7 +89,7 @@ class EncodedParts:
         await self._objects.write(name, payload.SerializeToString(deterministic=True))
 
     async def _read(self, name: str, digest: str) -> bytes:
-        """Return what is kept under `name`, whose SHA-256 begins with `digest`."""
+        """Return the content of `name`, whose SHA-256 must begin with `digest`."""
         data = await self._objects.read(name)
         try:
             payload = Payload.FromString(data)
@@ -98,8 +98,8 @@ class EncodedParts:
         if self._codec is not None:
             [payload] = await codec_for_object(self._codec, name).decode([payload])
         elif payload.metadata.get("encoding") == SEALED_ENCODING:
-            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
-            raise PayloadRefused(f"{told}; set {KEY_FILE}")
+            problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if not digest_of(payload.data).startswith(digest):
             raise self._damaged(name, "its content has another digest")
         return payload.data

@@ -1,7 +1,7 @@
-"""`read_records`: the tool by which an agent looks at what it did in earlier executions. It reads its own, no other's.
+"""`read_records`: the tool by which an agent reads what it did in earlier executions. It reads only its own records.
 
-Whose records they are is not an argument: the run that calls is asked which agent it belongs to, whatever its model has
-been talked into.
+The agent is not an argument: the calling run is asked which agent it belongs to, so a manipulated model cannot read
+another agent's records.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord
 
 RECORD_SHOWN_CHARS_MAX: Final = 20_000
-"""The most of its records that an agent is shown at once, in characters."""
+"""The most that one call shows, in characters."""
 
 RECORDED_CALL_CHARS_MAX: Final = 500
-"""How much of a call's arguments, and of its result, it sees of a step in them."""
+"""How many characters are shown of a recorded call's arguments, and of its result."""
 
 CAPABILITY: Final = "records"
-"""What an agent names to get the tool; without, it has to name the tool itself."""
+"""The capability that contains the tool; an agent can also name the tool itself."""
 
 LISTED: Final = 20
-"""How many records are listed when the model does not say."""
+"""How many records are listed by default."""
 
 LISTED_MAX: Final = 100
 
 Whose = Callable[[str], Awaitable[str]]
-"""Says of an execution which agent's it is."""
+"""Returns the agent id of an execution."""
 
 
 class RecordTools:
-    """The tool, over one record store."""
+    """The tool that reads one record store."""
 
     def __init__(self, records: ExecutionStore, whose: Whose) -> None:
         self._records = records
         self._whose = whose
 
-    def offered(self, offer: Toolset) -> Toolset:
-        """Return `offer` with the tool, for agents that name it or the capability; as it is where it has one."""
-        if any(tool.name == RECORDS_TOOL for tool in offer.tools):
-            return offer
+    def with_records_tool(self, toolset: Toolset) -> Toolset:
+        """Return `toolset` with the tool, for agents that name it or the capability; unchanged if it has one."""
+        if any(tool.name == RECORDS_TOOL for tool in toolset.tools):
+            return toolset
         bundle = Capability(name=CAPABILITY, tools=(RECORDS_TOOL,))
-        return replace(offer, tools=(*offer.tools, self.tool()), capabilities=(*offer.capabilities, bundle))
+        return replace(toolset, tools=(*toolset.tools, self.tool()), capabilities=(*toolset.capabilities, bundle))
 
     def tool(self) -> AnyTool:
         """Return the tool."""
@@ -72,12 +72,12 @@ class RecordTools:
                 return await self.listed(agent_id, limit)
             return await self.read(agent_id, execution_id, from_step, limit)
 
-        # under a name that no other tool can be given
+        # the name is reserved: no other tool can have it
         schema = made.schema.model_copy(update={"name": RECORDS_TOOL})
         return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": RECORDS_TOOL}))
 
     async def listed(self, agent_id: str, limit: int) -> str:
-        """Return the agent's latest records as text, a paragraph each, the newest first. Raises StorageFailed."""
+        """Return the agent's latest records as text, one paragraph each, newest first. Raises StorageFailed."""
         records = await self._records.by_agent(agent_id, max(1, min(limit, LISTED_MAX)))
         if not records:
             return "There are no records yet: each is written when its execution has ended."
@@ -85,17 +85,17 @@ class RecordTools:
         return "\n\n".join(clamped(_shown(record), share) for record in records)
 
     async def read(self, agent_id: str, execution_id: str, from_step: int, limit: int) -> str:
-        """Return one of the agent's records as text: what was asked, its steps as far as they fit, the answer.
+        """Return one of the agent's records as text: the question, the steps as far as they fit, the answer.
 
-        Raises InvalidArguments for one that it does not have, StorageFailed.
+        Raises InvalidArguments for a record that the agent does not have; StorageFailed.
         """
         try:
             record = await self._records.by_id(execution_id)
         except (RecordNotFound, InvalidInput):
             record = None
         if record is None or record.agent_id != agent_id:
-            told = f"{execution_id[:80]!r} is none of your records"
-            raise InvalidArguments(f"{told}; call {RECORDS_TOOL} without an execution_id to see which there are")
+            problem = f"{execution_id[:80]!r} is none of your records"
+            raise InvalidArguments(f"{problem}; call {RECORDS_TOOL} without an execution_id to see which there are")
         if not 1 <= from_step <= max(1, record.step_count):
             raise InvalidArguments(f"the record has {record.step_count} steps; read from one of those")
         state = await self._records.state_of(record)
@@ -104,7 +104,7 @@ class RecordTools:
 
 
 def _fitting(record: ExecutionRecord, steps: tuple[AgentStep, ...]) -> Iterator[str]:
-    """Yield the record, then its steps as far as there is room, and where to read on."""
+    """Yield the record, then its steps as far as they fit, and how to read on."""
     head = _shown(record)
     yield head
     room = RECORD_SHOWN_CHARS_MAX - len(head)
@@ -132,10 +132,10 @@ def _shown(record: ExecutionRecord) -> str:
 
 
 def _step(step: AgentStep) -> str:
-    said = step.inference_response or step.partial_response
+    response = step.inference_response or step.partial_response
     lines = [f"step {step.number}"]
-    if said is not None and said.text.strip():
-        lines.append(clamped(said.text, RECORDED_TEXT_CHARS_MAX))
+    if response is not None and response.text.strip():
+        lines.append(clamped(response.text, RECORDED_TEXT_CHARS_MAX))
     for each in step.tool_executions:
         call = clamped(each.call.arguments_text, RECORDED_CALL_CHARS_MAX)
         lines.append(f"called {each.call.name}({call}): {clamped(each.answer.text, RECORDED_CALL_CHARS_MAX)}")

@@ -1,14 +1,14 @@
-"""`Records`: what agents leave outside Temporal's history, as objects: parts, snapshots, records, kept sessions.
+"""`Records`: the agents' data outside Temporal's history, as objects: parts, snapshots, records, saved sessions.
 
-    parts/AA/DIGEST                 what is long in a state, sealed: a JSON list. Shared by snapshots, never changed
+    parts/AA/DIGEST                 the long series of a state, sealed: a JSON list. Shared by snapshots, never changed
     snapshots/AA/DIGEST             an agent's state at the end of an execution, or where a branch was cut
-    records/AA/EXECUTION            what became of an execution
-    agents/AGENT/WHEN-EXECUTION     nothing: its name is the index, the newest first
-    sessions/AGENT                  what a session left of itself when it left the server; written anew each time
-    sinks/…                         how far each sink has got, and what it did not take (`holdfast.sinks.position`)
+    records/AA/EXECUTION            the record of an execution
+    agents/AGENT/WHEN-EXECUTION     empty: its name is the index, newest first
+    sessions/AGENT                  a session's state when it left the server; replaced each time
+    sinks/…                         each sink's position, and the events it did not accept (`holdfast.sinks.position`)
 
-A snapshot is written after its parts and a record after its snapshot, so whatever is named is there. Each object is a
-Temporal payload that has gone through the payload codec, where there is one; digests are those of what it holds.
+A snapshot is written after its parts and a record after its snapshot, so every reference resolves. Each object is a
+Temporal payload, encoded by the payload codec if there is one; a digest is that of the decoded content.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ ENCODING: Final = b"json/plain"
 KEY_REMEDY: Final = "does this process have the payload codec, and the key, of whoever wrote it?"
 
 AT_ONCE_MAX: Final = 16
-"""How many objects of one snapshot, or of one listing, are read or written at the same time."""
+"""How many objects of one snapshot or listing are read or written at once."""
 
 AGENTS_MAX: Final = 256
-"""Of how many agents `write_execution` remembers what it has sealed."""
+"""For how many agents `write_execution` remembers the sealed parts."""
 
 LATEST_MS: Final = 10**14
-"""Counting down from here, the index of an agent's records has the newest first, until the year 5138."""
+"""Index names count down from here, so that an agent's newest record sorts first, until the year 5138."""
 
 
 class Records:
-    """The record store at one place. Safe to use from any thread and event loop.
+    """The record store at one URL. Safe to use from any thread and event loop.
 
-    What was read or written lately stays in memory, parts once however many snapshots share them: whoever asks again
-    for a conversation that has grown reads from the store what is new of it.
+    Recently used content stays in memory, a shared part only once: reading a conversation that has grown reads only its
+    new parts from the store.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Records:
 
     @classmethod
     def in_folder(cls, folder: Path) -> Records:
-        """Return the record store in a folder, which is made when something is written."""
+        """Return the record store in a folder, which is created by the first write."""
         return cls(Objects(folder.absolute().as_uri()))
 
     async def write_part(self, data: bytes) -> str:
-        """Keep a sealed part and return its digest. Raises StorageFailed."""
+        """Write a sealed part and return its digest. Raises StorageFailed."""
         return await self._write_content(PARTS, data)
 
     async def has_part(self, digest: str) -> bool:
-        """Return whether the part is there. Raises StorageFailed."""
+        """Return whether the part exists. Raises StorageFailed."""
         return self._recent.get(digest) is not None or await self._objects.has(_named(PARTS, digest))
 
     async def read_part(self, digest: str) -> bytes:
@@ -99,7 +99,7 @@ class Records:
         return await self._read_content(PARTS, digest)
 
     async def write_snapshot(self, snapshot: Snapshot) -> str:
-        """Keep a snapshot, whose parts must be there, and return its digest. Raises StorageFailed."""
+        """Write a snapshot, whose parts must exist, and return its digest. Raises StorageFailed."""
         return await self._write_content(SNAPSHOTS, canonical(snapshot))
 
     async def read_snapshot(self, digest: str) -> Snapshot:
@@ -107,19 +107,19 @@ class Records:
         return self._understood(digest, await self._read_content(SNAPSHOTS, digest))
 
     async def frames(self, digest: str) -> bytes:
-        """Return what a `SnapshotReference` names: the snapshot and its parts but the steps'. Raises StorageFailed."""
+        """Return what a `SnapshotReference` names: the snapshot and its message parts, framed. Raises StorageFailed."""
         data = await self._read_content(SNAPSHOTS, digest)
         return framed((data, *await self._parts(message_parts(self._understood(digest, data)))))
 
     async def state(self, digest: str) -> AgentState:
-        """Return all that a snapshot holds: the agent with its execution and that one's steps. Raises StorageFailed."""
+        """Return a snapshot's whole state: the agent with its execution and its steps. Raises StorageFailed."""
         return await self._whole(digest, await self.read_snapshot(digest))
 
     async def write_execution(self, state: AgentState, *, agent: str, task: str) -> ExecutionRecord:
-        """Keep the execution that `state` has come to the end of, and return its record. Raises StorageFailed.
+        """Write the ended execution of `state`, and return its record. Raises StorageFailed.
 
-        What is sealed of an agent's conversation is remembered, of AGENTS_MAX agents and STORED_CACHE_BYTES_MAX at the
-        most: later executions seal what is new alone.
+        The sealed parts of an agent's conversation are remembered, for at most AGENTS_MAX agents and
+        STORED_CACHE_BYTES_MAX bytes, so that later executions seal only what is new.
         """
         past = self._sealed.pop(state.agent_id, None) or SealedHistory()
         self._sealed[state.agent_id] = past
@@ -135,29 +135,29 @@ class Records:
         return record
 
     def _sealed_bytes(self) -> int:
-        """Return how much is remembered of all agents but the latest, whose conversation is needed now."""
+        """Return how many bytes are remembered for all agents except the latest, whose conversation is needed now."""
         return sum(past.size for past in list(self._sealed.values())[:-1])
 
     async def state_of(self, record: ExecutionRecord) -> AgentState:
-        """Return the agent as it was at the end of that execution. Raises StorageFailed."""
+        """Return the agent's state at the end of that execution. Raises StorageFailed."""
         return await self.state(record.snapshot)
 
     async def write(self, record: ExecutionRecord) -> None:
-        """Keep the record of an execution, whose snapshot must be there, and list it. Raises StorageFailed."""
+        """Write the record of an execution, whose snapshot must exist, and its index entry. Raises StorageFailed."""
         await self._objects.replace(
             _record(record.execution_id), await self._encoded(_record(record.execution_id), canonical(record))
         )
         await self._objects.replace(f"{_index(record.agent_id)}/{_entry(record)}", b"")
 
     async def by_id(self, execution_id: str) -> ExecutionRecord:
-        """Return the record of an execution. Raises RecordNotFound, InvalidInput for what is no id, StorageFailed."""
+        """Return the record of an execution. Raises RecordNotFound, InvalidInput for an invalid id, StorageFailed."""
         execution_id = _id(execution_id)
         try:
             data = await self._decoded(_record(execution_id), await self._objects.read(_record(execution_id)))
         except ObjectMissing:
-            told = f"there is no record of the execution {execution_id} in {self._objects.url}"
+            problem = f"there is no record of the run {execution_id} in {self._objects.url}"
             raise RecordNotFound(
-                f"{told}; it is written when the execution ends (is the id right, and HOLDFAST_STORAGE that of the "
+                f"{problem}; it is written when the run ends (is the id right, and HOLDFAST_STORAGE that of the "
                 "worker?)"
             ) from None
         try:
@@ -166,9 +166,9 @@ class Records:
             raise self._damaged(_record(execution_id), "it is no record") from None
 
     async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
-        """Return the latest records of an agent, the newest first; none for an agent that has none.
+        """Return the latest records of an agent, newest first, at most LISTED_MAX; empty if it has none.
 
-        At most LISTED_MAX. Raises InvalidInput for what is no id, StorageFailed.
+        Raises InvalidInput for an invalid id, StorageFailed.
         """
         names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, LISTED_MAX)))
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
@@ -180,30 +180,30 @@ class Records:
         return list(await asyncio.gather(*map(read, names)))
 
     async def branch(self, request: BranchRequest) -> Branched:
-        """Return what to go on from: the end of an execution, or a snapshot that is cut within it now.
+        """Return the snapshot to continue from: an execution's last one, or a new one cut after one of its steps.
 
-        Raises RecordNotFound for an execution that is not there or another agent's, InvalidInput for a step that there
-        is not, StorageFailed.
+        Raises RecordNotFound for an unknown execution or another agent's, InvalidInput for an unknown step,
+        StorageFailed.
         """
-        wanted = request.branch
-        record = await self.by_id(wanted.execution_id)
-        if record.agent_id != wanted.agent_id:
-            told = f"the execution {wanted.execution_id} is not the agent {wanted.agent_id}'s but {record.agent_id}'s"
-            raise RecordNotFound(f"{told}; name that agent, or an execution out of this one's records")
+        branch = request.branch
+        record = await self.by_id(branch.execution_id)
+        if record.agent_id != branch.agent_id:
+            problem = f"the run {branch.execution_id} is not the agent {branch.agent_id}'s but {record.agent_id}'s"
+            raise RecordNotFound(f"{problem}; name that agent, or a run from its records")
         snapshot = await self.read_snapshot(record.snapshot)
         state = await self._whole(record.snapshot, snapshot)
         digest = record.snapshot
-        if wanted.steps is not None and wanted.steps != record.step_count:
-            digest = await self.write_snapshot(cut(snapshot, state, wanted.steps))
+        if branch.steps is not None and branch.steps != record.step_count:
+            digest = await self.write_snapshot(cut(snapshot, state, branch.steps))
         return Branched(snapshot=digest, messages_before=messages_before(state))
 
     async def write_session(self, agent_id: str, data: bytes) -> None:
-        """Keep what a session leaves of itself, in the place of what it left before. Raises StorageFailed."""
+        """Write a session's state, replacing the previous one. Raises StorageFailed."""
         name = _session(agent_id)
         await self._objects.replace(name, await self._encoded(name, data))
 
     async def read_session(self, agent_id: str) -> bytes | None:
-        """Return what was last kept of an agent's session, none if nothing was. Raises StorageFailed."""
+        """Return the saved state of an agent's session; None if there is none. Raises StorageFailed."""
         name = _session(agent_id)
         try:
             return await self._decoded(name, await self._objects.read(name))
@@ -211,12 +211,12 @@ class Records:
             return None
 
     async def write_sink(self, name: str, data: bytes) -> None:
-        """Keep how far a sink has got, or what it has not taken, in the place of what it was. Raises StorageFailed."""
+        """Write a sink's position, or what it did not accept, replacing the previous one. Raises StorageFailed."""
         place = f"{SINKS}/{name}"
         await self._objects.replace(place, await self._encoded(place, data))
 
     async def read_sink(self, name: str) -> bytes | None:
-        """Return what was last kept by `write_sink`, none if nothing was. Raises StorageFailed."""
+        """Return what `write_sink` last wrote; None if there is nothing. Raises StorageFailed."""
         try:
             place = f"{SINKS}/{name}"
             return await self._decoded(place, await self._objects.read(place))
@@ -279,12 +279,12 @@ class Records:
                 [payload] = await codec_for_object(self.codec, name).decode([payload])
             except PayloadRefused as error:
                 raise PayloadRefused(f"the object {name} in {self._objects.url}: {error}") from None
-            except Exception as error:  # noqa: BLE001  # whatever a codec raises for what it did not write
-                told = f"cannot be decoded ({type(error).__name__})"
-                raise StorageFailed(f"the object {name} in {self._objects.url} {told}; {KEY_REMEDY}") from None
+            except Exception as error:  # noqa: BLE001  # a codec can raise anything for foreign data
+                problem = f"cannot be decoded ({type(error).__name__})"
+                raise StorageFailed(f"the object {name} in {self._objects.url} {problem}; {KEY_REMEDY}") from None
         elif payload.metadata.get("encoding") == SEALED_ENCODING:
-            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
-            raise PayloadRefused(f"{told}; set {KEY_FILE}")
+            problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if payload.metadata.get("encoding") != ENCODING:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data
@@ -318,8 +318,8 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _id(value: str) -> str:
-    """Return an id that can be part of a name."""
+    """Return `value` if it can be part of an object name. Raises InvalidInput."""
     try:
         return checked_id(value)
     except ValueError as error:
-        raise InvalidInput(f"{error}; agents and executions are named by theirs") from None
+        raise InvalidInput(f"{error}; agents and runs are named by theirs") from None

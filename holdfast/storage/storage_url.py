@@ -1,4 +1,4 @@
-"""Where large data is kept, as a URL: which ones can be used, and which is used by default. Opens nothing."""
+"""The URL where large data is stored: which URLs are valid, and the default. Opens nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def default_place(data_dir: Path) -> str:
 
 
 def checked_place(url: str) -> str:
-    """Return `url` if large data can be kept there: file:///, s3://, gs://, az://, or memory:// for tests.
+    """Return `url` if large data can be stored there: file:///, s3://, gs://, az://, or memory:// for tests.
 
-    Raises InvalidInput; a URL that may hold a secret (user, password, query) is not repeated in it.
+    Raises InvalidInput, which does not quote a URL that may hold a secret (user, password, query).
     """
     try:
         parts = urlsplit(url)
@@ -42,7 +42,7 @@ def checked_place(url: str) -> str:
 
 
 def folder_of(url: str) -> Path | None:
-    """Return the folder that a checked URL names; none for a bucket, which other machines can reach as well."""
+    """Return the folder of a checked URL; None for a bucket, which other machines can reach as well."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == FOLDER else None
 

@@ -1,4 +1,4 @@
-"""The metrics endpoint of a worker: its address, and the SDK's configuration of it. Off unless asked for."""
+"""A worker's metrics endpoint: its address and the SDK configuration for it. Off by default."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.core.base.errors import HoldfastError, InvalidInput, PortTaken
 from holdfast.core.wire.metric_definitions import METRICS, SDK_BUCKETS
 
 HOST: Final = "127.0.0.1"
-"""Where it listens when only a port is said: it asks nobody who is calling."""
+"""The host when only a port is given: loopback, because the endpoint has no authentication."""
 
 ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[0-9.]+|localhost):)?(?P<port>[0-9]{1,5})")
 PORT_MAX: Final = 65_535
 
 
 def metrics_address(option: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return HOST:PORT as the SDK wants it, from `option` or HOLDFAST_METRICS; none where metrics are off.
+    """Return HOST:PORT in the SDK's format, from `option` or HOLDFAST_METRICS; None if metrics are off.
 
-    Raises InvalidInput for what is no address of this machine's: HOST is a number, not a name, and PORT not 0.
+    Raises InvalidInput for an invalid address: HOST must be a numeric address, not a name, and PORT must not be 0.
     """
     text = option or environment.get("HOLDFAST_METRICS")
     if not text:
@@ -45,7 +45,7 @@ def _is_number(host: str) -> bool:
 
 
 def prometheus(address: str) -> PrometheusConfig:
-    """Return the SDK's configuration of an endpoint at `address`, with our buckets."""
+    """Return the SDK configuration for an endpoint at `address`, with Holdfast's histogram buckets."""
     buckets = {metric.name: metric.buckets for metric in METRICS if metric.buckets}
     return PrometheusConfig(
         bind_address=address,
@@ -57,7 +57,7 @@ def prometheus(address: str) -> PrometheusConfig:
 
 
 def not_listening(address: str, error: Exception) -> HoldfastError:
-    """Return why the endpoint cannot be there."""
+    """Return the error for an endpoint that cannot listen at `address`."""
     text = str(error)
     if "in use" in text:
         problem = f"the metrics address {address} is taken by another program"

@@ -1,4 +1,4 @@
-"""Settings of traces: whether they are on, and with content; read once. Imports no OpenTelemetry."""
+"""Settings of traces: whether they are on, and whether they carry content. Imports no OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.core.base.errors import InvalidInput, MissingPart
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""OpenTelemetry's own variables that turn traces on; what they mean the exporter reads itself."""
+"""OpenTelemetry's own variables that turn traces on; the exporter reads their values itself."""
 
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
@@ -23,19 +23,20 @@ PARTS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What is told to a collector of traces. `content`: prompts, answers and arguments too."""
+    """Whether spans are exported to a collector, and whether they carry `content`: prompts, answers and arguments."""
 
     traces: bool = False
     content: bool = False
     problem: str | None = None
-    """Why no traces are told although OpenTelemetry's variables ask for them."""
+    """Why traces are off although OpenTelemetry's variables turn them on."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Telemetry:
-        """Return what HOLDFAST_TELEMETRY (`otlp`, `off`) and OpenTelemetry's own variables ask for.
+        """Read HOLDFAST_TELEMETRY (`otlp`, `off`) and OpenTelemetry's own variables.
 
-        Raises InvalidInput for another word, and MissingPart where `otlp` is asked for and cannot be had. Variables
-        that a machine has for all its programs break none of ours: what is wrong with those is a `problem`.
+        Raises InvalidInput for another value, and MissingPart if HOLDFAST_TELEMETRY is `otlp` and traces cannot be
+        exported. OpenTelemetry's variables may be set for every program on the machine, so an error in them does not
+        raise: it becomes `problem`.
         """
         word = environment.get("HOLDFAST_TELEMETRY") or ""
         if word not in ("", "otlp", "off"):
@@ -53,11 +54,11 @@ class Telemetry:
 
 
 NO_TELEMETRY: Final = Telemetry()
-"""Nothing is told."""
+"""Traces are off."""
 
 
 def content_is_traced(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether what was said may be told, too."""
+    """Return whether spans carry prompts, answers and arguments."""
     return (environment.get(CONTENT) or "").lower() == "true"
 
 
@@ -80,5 +81,5 @@ def _problem(environment: Mapping[str, str]) -> str | None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # its parent is not there
+    except ModuleNotFoundError:  # its parent package is missing
         return False

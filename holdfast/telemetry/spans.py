@@ -1,7 +1,7 @@
 """The spans of activities, by OpenTelemetry's conventions for generative AI: one per attempt of a call.
 
-Names and facts of a call are told always, what was said only where that was asked for. No error's text is told: it can
-quote anything.
+A span always carries a call's names and facts. It carries content only when content capture is on. It never carries an
+error's text, which can quote anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ModelServer
 
 SPAN_MESSAGES_MAX: Final = 50
-"""So many of the latest messages are told in a model call's span, where content is told at all."""
+"""The most messages, counted from the latest, in a model call's span when content capture is on."""
 
 SCOPE: Final = "holdfast"
 OPERATION: Final = "gen_ai.operation.name"
@@ -39,20 +39,20 @@ ERROR_TYPE: Final = "error.type"
 EXECUTION_ID: Final = "holdfast.execution.id"
 
 CALL_STATE: Final = "holdfast"
-"""The trace state's entry that has a tool call's id."""
+"""The trace state entry that carries a tool call's id."""
 
 STEP: Final = re.compile(r"step-([0-9]+)-")
 
 
 class Spans:
-    """Makes the spans of this worker's activities."""
+    """Creates the spans of this worker's activities."""
 
     def __init__(self, *, content: bool) -> None:
         self._content = content
 
     @contextmanager
     def model_call(self, request: ModelRequest, model: str, server: ModelServer | None) -> Generator[ModelSpan]:
-        """Time one request to a model, at an endpoint where it has one."""
+        """Create a span around one request to a model; `server` is its endpoint, if it has one."""
         facts: dict[str, Any] = {
             OPERATION: "chat",
             "gen_ai.request.model": model,
@@ -72,7 +72,7 @@ class Spans:
 
     @contextmanager
     def tool_call(self, tool: str, arguments: Mapping[str, Any]) -> Generator[ToolSpan]:
-        """Time one attempt of a tool."""
+        """Create a span around one attempt of a tool call."""
         facts: dict[str, Any] = {OPERATION: "execute_tool", TOOL_NAME: tool, "gen_ai.tool.type": "function"}
         call_id = trace.get_current_span().get_span_context().trace_state.get(CALL_STATE)
         if call_id:
@@ -84,14 +84,14 @@ class Spans:
 
 
 class ModelSpan:
-    """The span of a model call under way."""
+    """The span of a running model call."""
 
     def __init__(self, span: Span, *, content: bool) -> None:
         self._span = span
         self._content = content
 
     def answered(self, response: InferenceResponse) -> None:
-        """Tell what has come."""
+        """Record the response."""
         self._span.set_attributes(
             {
                 "gen_ai.response.model": response.model,
@@ -108,14 +108,14 @@ class ModelSpan:
 
 
 class ToolSpan:
-    """The span of a tool call under way."""
+    """The span of a running tool call."""
 
     def __init__(self, span: Span, *, content: bool) -> None:
         self._span = span
         self._content = content
 
     def answered(self, text: str) -> None:
-        """Tell what it returned."""
+        """Record the result."""
         if self._content:
             self._span.set_attribute("gen_ai.tool.call.result", clamped(text, SPAN_TEXT_CHARS_MAX))
 
@@ -139,7 +139,7 @@ def _span(name: str, kind: SpanKind, facts: dict[str, Any]) -> Generator[Span]:
 
 
 def _place() -> dict[str, Any]:
-    """Return where in a run this attempt is."""
+    """Return the attributes that locate this attempt in its run."""
     info = activity.info()
     step = STEP.match(info.activity_id)
     place = {EXECUTION_ID: info.workflow_id or "", "holdfast.attempt": info.attempt}
@@ -147,7 +147,7 @@ def _place() -> dict[str, Any]:
 
 
 def _request_attributes(request: ModelRequest) -> dict[str, str]:
-    """Return what the model is told, the latest messages of it."""
+    """Return the system prompt and the latest SPAN_MESSAGES_MAX messages as attributes."""
     attributes = {"gen_ai.input.messages": _json([_message(each) for each in request.messages[-SPAN_MESSAGES_MAX:]])}
     if request.system_prompt:
         prompt = clamped(request.system_prompt, SPAN_TEXT_CHARS_MAX)
@@ -156,7 +156,7 @@ def _request_attributes(request: ModelRequest) -> dict[str, str]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """Return a message as the conventions have it; pictures are left out."""
+    """Return a message in the format of the conventions, without images."""
     text = clamped(message.text, SPAN_TEXT_CHARS_MAX)
     parts: list[dict[str, Any]] = []
     if message.tool_call_id is not None:

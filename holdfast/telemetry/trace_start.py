@@ -1,4 +1,4 @@
-"""Where a trace begins: a client that starts a run, or sends a message to a session. Only the trace goes with it."""
+"""Where a trace starts: a client that starts a run or messages a session. Propagates the trace and no baggage."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SCOPE: Final = "holdfast"
 
 
 class TracedClient(Interceptor):
-    """The client interceptor; it stands before the SDK's, which passes on the span that is current then."""
+    """The client interceptor. It runs before the SDK's, which propagates the span that is current then."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002  # the SDK's name
-        """Wrap what the client asks for."""
+        """Wrap the client's calls."""
         return _TracedCalls(next)
 
 
@@ -74,7 +74,7 @@ def _update_span(update: str, session_id: str) -> Generator[None]:
 
 @contextmanager
 def _alone() -> Generator[None]:
-    """Pass on the trace and nothing else: what the program has as baggage is not for Temporal's history."""
+    """Propagate the trace without baggage: the program's baggage must not enter Temporal's history."""
     token = context.attach(baggage.clear())
     try:
         yield

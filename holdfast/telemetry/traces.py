@@ -1,7 +1,8 @@
-"""The process's traces: one OpenTelemetry provider with its exporter, the SDK's plugin, and a bounded end.
+"""The process's traces: one OpenTelemetry provider with its exporter, the SDK's plugin, and a bounded flush at exit.
 
-The provider is the SDK's own for workflows, and global as its plugin wants it. An execution's own span is made whole at
-its end, with an id that follows from the execution's: so no replay, no other worker and no new run of it makes another.
+The provider is the SDK's workflow-safe one, and it is global because the SDK's plugin requires that. An execution's own
+span is created complete when the execution ends. Its id is derived from the execution's, so no replay, other worker or
+further Temporal run creates a second one.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from holdfast.telemetry.spans import Spans
 from holdfast.telemetry.trace_start import TracedClient
 
 SERVICE: Final = "holdfast"
-"""What the service is called where OTEL_SERVICE_NAME says nothing."""
+"""The service name if OTEL_SERVICE_NAME is not set."""
 
 UNNAMED: Final = "unknown_service"
-"""What OpenTelemetry calls it then."""
+"""OpenTelemetry's own default, which SERVICE replaces."""
 
 FLUSH_SECONDS: Final = 2.0
-"""How long a process that ends waits for its collector; what is not told by then is lost."""
+"""How long an exiting process waits for its collector; spans not exported by then are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """What tells traces in this process; `content` says whether prompts, answers and arguments go with them."""
+    """This process's tracing; `content` is whether spans carry prompts, answers and arguments."""
 
     sampler: Sampler
     resource: Resource
@@ -48,12 +49,12 @@ class Tracing:
 
     @property
     def plugins(self) -> list[OpenTelemetryPlugin]:
-        """What a client, and the workers of it, pass the trace on with; it makes no spans of its own."""
+        """The plugins by which a client and its workers propagate the trace; they create no spans of their own."""
         return [OpenTelemetryPlugin()]
 
     @property
     def interceptors(self) -> Sequence[ClientInterceptor]:
-        """What begins a trace where a client starts a run or says something to a session."""
+        """The interceptors that start a trace when a client starts a run or sends a message to a session."""
         return [TracedClient()]
 
     @property
@@ -62,15 +63,15 @@ class Tracing:
         return Spans(content=self.content)
 
     def is_sampled(self, trace_id: int, name: str) -> bool:
-        """Return whether a trace that begins here is told: what OTEL_TRACES_SAMPLER says of its id."""
+        """Return whether OTEL_TRACES_SAMPLER samples a trace that starts here with this id."""
         return self.sampler.should_sample(None, trace_id, name).decision is Decision.RECORD_AND_SAMPLE
 
-    def tell(self, span: dict[str, Any]) -> None:
-        """Tell a span that is made whole, from the arguments of ReadableSpan."""
+    def export(self, span: dict[str, Any]) -> None:
+        """Export a complete span, given as the arguments of ReadableSpan."""
         self.processor.on_end(ReadableSpan(resource=self.resource, **span))
 
     def flush(self) -> None:
-        """Tell what is not told yet, within FLUSH_SECONDS, whatever the collector does."""
+        """Export the remaining spans; return within FLUSH_SECONDS, whatever the collector does."""
         flushing = threading.Thread(
             target=self.processor.force_flush, args=(int(FLUSH_SECONDS * 1_000),), name="traces", daemon=True
         )
@@ -79,18 +80,18 @@ class Tracing:
 
 
 _running: Final = list[Tracing]()
-"""The process's, once it has begun: OpenTelemetry's global provider can be set once."""
+"""The process's tracing, once started: OpenTelemetry's global provider can be set only once."""
 
 
 def tracing(telemetry: Telemetry) -> Tracing | None:
-    """Return what tells this process's traces, told to the collector of the OTEL_* variables; none where off.
+    """Return this process's tracing, which exports to the collector of the OTEL_* variables; None if traces are off.
 
-    Raises ValueError for some variables that OpenTelemetry cannot use; importing this module does for others.
+    Raises ValueError for some invalid variables; for others OpenTelemetry raises when this module is imported.
     """
     if not telemetry.traces:
         return None
     if not _running:
-        # a program without logging is not to hear of a collector that is away; a worker's log does
+        # a program without logging must not print errors when the collector is down; a worker's log shows them
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         started = begin(BatchSpanProcessor(OTLPSpanExporter()))
         before_leaving(started.flush)
@@ -99,7 +100,7 @@ def tracing(telemetry: Telemetry) -> Tracing | None:
 
 
 def begin(processor: SpanProcessor) -> Tracing:
-    """Begin to tell this process's traces to `processor`, and return what does."""
+    """Start this process's tracing, with spans going to `processor`, and return it."""
     resource = Resource.create()
     if str(resource.attributes.get("service.name", UNNAMED)).startswith(UNNAMED):
         resource = resource.merge(Resource({"service.name": SERVICE}))

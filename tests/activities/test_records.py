@@ -131,7 +131,7 @@ async def test_what_cannot_be_found_fails_for_good_and_a_store_that_is_away_is_t
     keeping = RecordActivities(Records(Objects((tmp_path / "here").as_uri())))
     place = Branch(agent_id=str(uuid4()), execution_id=str(uuid4()))
     asked = BranchRequest(branch=place, agent_id=place.agent_id)
-    with pytest.raises(ApplicationError, match="no record of the execution") as failed:
+    with pytest.raises(ApplicationError, match="no record of the run") as failed:
         await ActivityEnvironment().run(keeping.branch, asked)
     assert (failed.value.type, failed.value.non_retryable) == ("RecordNotFound", True)
     (tmp_path / "away").write_text("no folder")

@@ -138,7 +138,7 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     "unknown action": (("session", "shwo", NOBODY), Refused(told=("shwo",))),
     "no sessions at all": (("sessions", "--limit", "0"), Refused(told=("between 1 and 1,000",))),
     "no records at all": (("records", NOBODY, "--limit", "0"), Refused(told=("between 1 and 1,000",))),
-    "unknown record": (("record", NOBODY), Refused(code=5, told=(f"no record of the execution {NOBODY}",))),
+    "unknown record": (("record", NOBODY), Refused(code=5, told=(f"no record of the run {NOBODY}",))),
     "unknown run to grow a tree of": (("tree", NOBODY), Refused(code=5, told=(f"no run {NOBODY}",), also_json=True)),
     "negative steps to go back to": (("rewind", NOBODY, NOBODY, "--steps", "-1"), Refused(told=("--steps", "0"))),
     # the server

@@ -281,7 +281,7 @@ async def test_what_has_no_payload_decides_nothing_either(sealed: Settings, tmp_
                 await handle.execute_update(update)
             assert "no encrypted payload" in str(refused.value.cause)
         await client.decide(execution_id, waiting, Verdict(decision="approve"))
-        assert (await client.result(execution_id)).final_response == "done", "the stop was not taken"
+        assert (await client.result(execution_id)).final_response == "done", "the stop was not accepted"
         await agent.suspend()
         await agent.resume()
         await agent.close()

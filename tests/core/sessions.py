@@ -34,7 +34,7 @@ OUTCOMES = {
 
 
 class RefusedError(Exception):
-    """A message was not taken: the refusal's type and what it tells."""
+    """A message was not accepted: the refusal's type and what it tells."""
 
 
 def session(while_running: WhileRunning = "queue") -> SessionState:

@@ -93,7 +93,7 @@ def test_an_edit_larger_than_its_share_of_the_step_is_not_taken_and_the_call_wai
     assert "c1" in {each.call.id for each in run.state.waiting_calls}
     (warning,) = refused_in(run)
     large = "the edited arguments are 13,008 bytes of JSON; a call in this step may have at most 12,288"
-    assert warning == f"a decision about c1 (add) was not taken: {large}"
+    assert warning == f"a decision about c1 (add) was not accepted: {large}"
     run.decide("c1", "edit", arguments={"a": 1})
     assert [command.call.arguments for command in run.wanted(CallTool)] == [{"a": 1}]
 
@@ -104,7 +104,7 @@ def test_an_edit_that_breaks_the_tools_schema_is_not_taken_and_the_call_waits_on
     run.feed(ApprovalDecided("a", verdict, run.tick(), problem="a: it is no number"))
     run.feed(ApprovalDecided("a", verdict, run.tick(), problem="a: it is no number"))
     assert [each.call.id for each in run.state.waiting_calls] == ["a"]
-    assert refused_in(run) == ("a decision about a (add) was not taken: a: it is no number",)
+    assert refused_in(run) == ("a decision about a (add) was not accepted: a: it is no number",)
     assert run.decide("a").wanted(CallTool)
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_decision_is_warned_of() -> None:
     run = waiting()
     run.feed(DecisionUnreadable("the arguments are no JSON object", run.tick()))
     assert [each.call.id for each in run.state.waiting_calls] == ["a"]
-    assert refused_in(run) == ("a decision was not taken: the arguments are no JSON object",)
+    assert refused_in(run) == ("a decision was not accepted: the arguments are no JSON object",)
 
 
 def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() -> None:
@@ -122,7 +122,7 @@ def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() ->
     run.decide("b", "edit", arguments={"agent": "nobody", "task": "x"})
     assert run.spawned == []
     assert [each.call.id for each in run.state.waiting_calls] == ["b"]
-    assert "not taken: the agent 'nobody', which is not there" in refused_in(run)[0]
+    assert "not accepted: the agent 'nobody', which is not there" in refused_in(run)[0]
 
 
 def test_without_a_decision_in_time_the_call_counts_as_denied() -> None:

@@ -445,7 +445,7 @@ def test_more_messages_than_can_wait_are_left_out_and_that_is_told() -> None:
     run = Run(hooks=[hook_at("before_execution", "one"), hook_at("before_execution", "two")]).begin()
     run.hooked(Changes(messages=many), Changes(messages=many[:2]))
     assert len(run.said) == 1 + MESSAGES_WAITING_MAX
-    assert run.state.warnings == ("more than 64 messages wait for one step; the rest was not taken",)
+    assert run.state.warnings == ("more than 64 messages wait for one step; the rest was not accepted",)
     run = Run(hooks=[hook_at("before_execution")]).begin().hooked(Changes(messages=many))
     assert len(run.said) == 1 + MESSAGES_WAITING_MAX
     assert run.state.warnings == (), "so many just fit"

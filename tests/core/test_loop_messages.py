@@ -90,7 +90,7 @@ def test_messages_beyond_the_limit_are_not_taken_and_that_is_told() -> None:
     run.answer("first")
     assert len(run.said) == 2 + MESSAGES_WAITING_MAX
     assert run.state.warnings[:1] == (
-        f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken",
+        f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not accepted",
     )
     assert run.says("one more").answer("second").wanted(type(run.model_call))
 

@@ -20,7 +20,7 @@ def test_a_message_in_the_name_of_the_model_or_a_tool_is_not_taken(role: Role) -
     run.feed(MessageArrived(forged, run.tick()))
     assert run.state.running.waiting_messages == ()
     assert not run.state.running.answer_due
-    assert "was not taken" in run.state.warnings[0]
+    assert "was not accepted" in run.state.warnings[0]
 
 
 def test_messages_that_wait_take_a_bounded_room_whoever_says_them() -> None:
@@ -30,7 +30,7 @@ def test_messages_that_wait_take_a_bounded_room_whoever_says_them() -> None:
         run.says(large)
     run.hooked(Changes(messages=(user_message(large), user_message("short"))))
     assert sum(text == large for text in run.said) == 3
-    assert "short" not in run.said, "what follows the one that does not fit is not taken either"
+    assert "short" not in run.said, "what follows the one that does not fit is not accepted either"
     assert any("bytes of messages wait" in each for each in run.state.warnings)
 
 

@@ -40,8 +40,8 @@ async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_re
         return "".join(f"{number:07}\n" for number in range(size // 8))
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
-    async with served(settings, tmp_path / "ledger.jsonl", reads_on(), offer, results=results) as there:
+    toolset = with_fetch_tool(Toolset(tools=(huge,)), results)
+    async with served(settings, tmp_path / "ledger.jsonl", reads_on(), toolset, results=results) as there:
         execution_id = await there.client.start(AGENT, "read it")
         state = await there.client.result(execution_id)
         history = await history_of(there.client, execution_id)
@@ -70,8 +70,8 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
         return Reply(calls=wanted)
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
-    async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
+    toolset = with_fetch_tool(Toolset(tools=(huge,)), results)
+    async with served(settings, tmp_path / "ledger.jsonl", script, toolset, results=results) as there:
         state = await there.client.run(AGENT, "all")
     executions = state.state.steps[0].tool_executions
     assert len(executions) == 16
@@ -100,8 +100,8 @@ async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: P
         return call("fetch_result", ref=refs[0], offset=0)
 
     results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
-    offer = with_fetch_tool(Toolset(tools=(huge,)), results)
-    async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
+    toolset = with_fetch_tool(Toolset(tools=(huge,)), results)
+    async with served(settings, tmp_path / "ledger.jsonl", script, toolset, results=results) as there:
         first = await there.client.run(AGENT, "first")
         assert first.state.last_tool_execution
         refs.append(part_of(first.state.last_tool_execution.result).ref)

@@ -92,10 +92,10 @@ async def test_a_long_execution_is_read_piece_by_piece(records: Records) -> None
 
 
 def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
-    offer = reading_of(Kept(records)).offered(Toolset(tools=(greet,)))
+    toolset = reading_of(Kept(records)).with_records_tool(Toolset(tools=(greet,)))
 
     def gets(agent: AgentDefinition) -> bool:
-        return RECORDS_TOOL in offer.equip(agent).tools
+        return RECORDS_TOOL in toolset.equip(agent).tools
 
     assert not gets(AgentDefinition(name="a", tools="all"))
     assert not gets(AgentDefinition(name="a", tools=("greet",)))
@@ -108,9 +108,11 @@ def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
 @pytest.mark.temporal
 async def test_another_agents_records_are_not_there(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
-    offer = RecordTools(records_of(converter(settings.storage_place, None)), whose).offered(Toolset(tools=(greet,)))
+    toolset = RecordTools(records_of(converter(settings.storage_place, None)), whose).with_records_tool(
+        Toolset(tools=(greet,))
+    )
     script = [calls(Call(RECORDS_TOOL, {})), say("nothing")]
-    async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
+    async with served(settings, tmp_path / "ledger.jsonl", script, toolset) as each:
         await each.client.run(agent, "another agent's question")
         state = await Chat(each.client, agent).ask("what did you say?")
     result = state.steps[0].tool_executions[0].result
@@ -121,9 +123,11 @@ async def test_another_agents_records_are_not_there(settings: Settings, tmp_path
 @pytest.mark.temporal
 async def test_in_a_later_execution_an_agent_finds_the_earlier_one(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
-    offer = RecordTools(records_of(converter(settings.storage_place, None)), whose).offered(Toolset(tools=(greet,)))
+    toolset = RecordTools(records_of(converter(settings.storage_place, None)), whose).with_records_tool(
+        Toolset(tools=(greet,))
+    )
     script = [say("the blue one"), calls(Call(RECORDS_TOOL, {})), say("I said: the blue one")]
-    async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
+    async with served(settings, tmp_path / "ledger.jsonl", script, toolset) as each:
         chat = Chat(each.client, agent)
         await chat.ask("which one?")
         state = await chat.ask("what did you say?")

@@ -56,7 +56,7 @@ async def test_a_record_written_twice_is_listed_once_and_the_last_one_holds(tmp_
 
 async def test_what_there_is_no_record_of_says_where_it_was_looked_for(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "never made"):
-        with pytest.raises(RecordNotFound, match=r"no record of the execution .* in file://.*HOLDFAST_STORAGE"):
+        with pytest.raises(RecordNotFound, match=r"no record of the run .* in file://.*HOLDFAST_STORAGE"):
             await records_in(folder).by_id(str(uuid4()))
         assert await records_in(folder).by_agent(str(uuid4())) == []
     for odd in ("", "../../etc/passwd", "0" * 36):
@@ -120,7 +120,7 @@ async def test_a_branch_of_what_is_not_there_says_what_is(tmp_path: Path) -> Non
         await agent.records.branch(branch(agent.agent_id, record.execution_id, 2))
     with pytest.raises(RecordNotFound, match=f"is not the agent .* but {agent.agent_id}'s"):
         await agent.records.branch(branch(str(uuid4()), record.execution_id))
-    with pytest.raises(RecordNotFound, match="no record of the execution"):
+    with pytest.raises(RecordNotFound, match="no record of the run"):
         await agent.records.branch(branch(agent.agent_id, str(uuid4())))
 
 

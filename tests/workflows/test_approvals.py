@@ -211,7 +211,7 @@ BAD_EDITS: list[tuple[dict[str, Any], str]] = [
 
 
 def not_taken(state: AgentState) -> tuple[str, ...]:
-    return tuple(each for each in state.running.warnings if "was not taken" in each)
+    return tuple(each for each in state.running.warnings if "was not accepted" in each)
 
 
 async def test_an_edit_that_breaks_the_tools_schema_is_refused_and_the_call_waits_on(serve: Serve) -> None:
@@ -254,7 +254,7 @@ async def test_a_signal_with_such_an_edit_is_dropped_with_a_warning_and_the_call
         await handle.signal(APPROVAL_SIGNAL, {"call_id": call_id, "verdict": verdict})
         state = await state_when(client, execution_id, lambda state: bool(not_taken(state)))
         (warning,) = not_taken(state)
-        assert "was not taken: " in warning
+        assert "was not accepted: " in warning
         assert words in warning
         assert [each.call.id for each in state.waiting_calls] == [call_id]
         await client.decide(execution_id, call_id, YES)

@@ -59,7 +59,7 @@ async def test_messages_beyond_the_room_are_dropped_counted_and_told(serve: Serv
         state = await stopped(served.client, execution_id)
     assert sum(message.text == "again" for message in state.messages) == MESSAGES_WAITING_MAX
     warning = state.warnings[-1]
-    assert warning.endswith(f"for one step: {FLOOD - MESSAGES_WAITING_MAX:,} that came by signal were not taken")
+    assert warning.endswith(f"for one step: {FLOOD - MESSAGES_WAITING_MAX:,} that came by signal were not accepted")
 
 
 async def test_large_messages_are_dropped_by_their_bytes_and_small_ones_still_fit(serve: Serve) -> None:
@@ -73,7 +73,7 @@ async def test_large_messages_are_dropped_by_their_bytes_and_small_ones_still_fi
     kept = [len(message.text) for message in state.messages if message.role == "user"]
     assert kept[1:] == [100_000] * 5 + [5]
     warning = state.warnings[-1]
-    assert "15 that came by signal were not taken" in warning
+    assert "15 that came by signal were not accepted" in warning
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class QueryHandlers:
     def snapshot(self) -> Snapshot:
         """Return the snapshot, for the record activity."""
         if self._snapshot is None:
-            raise ValueError("the execution has not ended; `state` tells how far it is")
+            raise ValueError("the run has not ended; `state` tells how far it is")
         return self._snapshot
 
     @workflow.query(name=PART_QUERY, description="A sealed part of the snapshot, for the record activity.")

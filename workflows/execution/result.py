@@ -51,7 +51,7 @@ def result_of(state: AgentState, saved: SavedResult) -> ExecutionResult:
 
 
 def _failure_of(state: AgentState, saved: SavedResult) -> ApplicationError:
-    message = state.stop_signal.message if state.stop_signal else "the execution failed"
+    message = state.stop_signal.message if state.stop_signal else "the run failed"
     details = ExecutionFailure(
         execution_id=state.running.execution_id,
         reason=state.stop_reason or StopReason.ERROR,

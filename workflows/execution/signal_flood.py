@@ -75,5 +75,5 @@ class SignalCount:
 def with_surplus(state: AgentState, count: int) -> AgentState:
     """Return the state with a warning that so many messages were refused, replacing the previous one."""
     others = [each for each in state.warnings if not each.startswith(SURPLUS)]
-    text = f"{SURPLUS} for one step: {count:,} that came by signal were not taken"
+    text = f"{SURPLUS} for one step: {count:,} that came by signal were not accepted"
     return state.with_execution(state.updated_at, warnings=(*others, text)[-WARNINGS_MAX:])

@@ -51,7 +51,7 @@ def _parsed(kind: type[SignalT], args: Sequence[object]) -> SignalT | None:
     try:
         return kind.model_validate_json(to_json(args[0])) if args else None
     except ValueError as error:
-        workflow.logger.warning("a signal was not taken: %s", clamped(str(error), bounds.ERROR_CHARS_MAX))
+        workflow.logger.warning("a signal was not accepted: %s", clamped(str(error), bounds.ERROR_CHARS_MAX))
         return None
 
 

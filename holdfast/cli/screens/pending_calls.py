@@ -53,10 +53,10 @@ async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, Wa
     return view, await or_hint(waiting_of_session(holdfast.temporal, view.agent_id))
 
 
-async def or_hint(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
-    """Return which calls wait; none where the server cannot tell, which is said: it is no more than an addition."""
+async def or_hint(query: Awaitable[WaitingCalls]) -> WaitingCalls | None:
+    """Return the waiting calls. If the server is unavailable, print a hint and return None: they are only an extra."""
     try:
-        return await asking
+        return await query
     except ServerUnavailable as error:
         output.hint(f"cannot list the calls that wait for a person: {error.message}")
         return None
@@ -76,7 +76,7 @@ def print_waiting(calls: WaitingCalls | None, own_id: str = "") -> None:
 
 
 def unread(calls: WaitingCalls) -> None:
-    """Say whose calls wait and cannot be told."""
+    """Print the runs whose waiting calls could not be read."""
     for id_ in calls.unread:
         output.hint(f"calls of run {id_} wait, but no worker can say which; is one running?")
 

@@ -97,7 +97,7 @@ class TreeView:
         return Viewport(now, self._console.width, height, glyphs_of(self._console))
 
     def _is_known(self, seconds: float) -> bool:
-        """Return whether the limits are known, or so long awaited: with them the tree stands where it stays."""
+        """Return whether the limits are known or LIMITS_SECONDS_MAX is over: with them the tree keeps its place."""
         return self._head is not None or bool(self._notice) or seconds > LIMITS_SECONDS_MAX
 
     async def _draw(self, live: Live) -> None:
@@ -110,7 +110,7 @@ class TreeView:
             await asyncio.sleep(max(FRAME_SECONDS, (time.monotonic() - began) * IDLE_SHARE))
 
     async def _ask(self) -> None:
-        """Ask again and again for what no event tells: the limits, and whether anybody works at the run at all."""
+        """Poll for what no event carries: the limits, and whether any worker serves the run."""
         from holdfast.client.progress_query import head
 
         while True:
@@ -130,23 +130,23 @@ class TreeView:
 
     @property
     def _runs(self) -> str | None:
-        """The run that is under way, as far as we know."""
+        """The id of the running execution, as far as is known."""
         root = self._view.root
         if root is None:
             return self._execution_id
         return None if root.is_over else root.execution_id
 
     def _mind_head(self) -> None:
-        """Take in what the worker has said: it can say it before any event has told us of the run."""
+        """Merge the worker's answer into the view; it can arrive before the run's first event."""
         if self._head is not None:
             self._view = headed(self._view, self._head)
 
     async def _pause(self, asked_for: str | None, seconds: float) -> None:
-        """Wait for the next question; not so long where another run has begun meanwhile, or an answer has come."""
+        """Wait until the next poll; stop early if another run has started or a model call has ended."""
         began, tokens = time.monotonic(), self._tokens
         while time.monotonic() < began + seconds and (self._runs == asked_for or not self._view.roots):
             if self._tokens != tokens and time.monotonic() > began + FIRST_HEAD_SECONDS:
-                return  # what it has cost no event tells until the step is over
+                return  # no event carries its cost until the step is over
             await asyncio.sleep(FRAME_SECONDS)
 
     @property

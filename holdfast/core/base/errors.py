@@ -199,7 +199,7 @@ class DataDirectoryInUse(Conflict):
 
 
 class MessageRefused(Conflict):
-    """A run under way cannot keep a message beside those that wait for its next step: it was not taken."""
+    """A run under way cannot keep a message beside those that wait for its next step: it was not accepted."""
 
 
 class DecisionRefused(Conflict):

@@ -116,7 +116,7 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
         case StepDue():
             _step_due(transition)
         case DecisionUnreadable():
-            transition.warn(f"a decision was not taken: {event.problem}")
+            transition.warn(f"a decision was not accepted: {event.problem}")
         case ChangeRefused():
             transition.warn(f"the agent was not changed: {event.error.message}")
         case DriverFailed():

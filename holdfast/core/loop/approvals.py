@@ -73,7 +73,7 @@ def decided(
             problem = problem or problem_with_edit(transition.rules, each.call, event.verdict, call_count)
             if problem is not None:
                 about = f"a decision about {each.call.id} ({each.call.name})"
-                transition.warn(f"{about} was not taken: {problem}")  # once, however often it happens
+                transition.warn(f"{about} was not accepted: {problem}")  # once, however often it happens
                 return None
             return _resolved(transition, each, event.verdict)
         case _:

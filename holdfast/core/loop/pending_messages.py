@@ -34,7 +34,7 @@ def problem_with_message(message: Message, waiting: Sequence[Message], *, ended:
     if ended:
         return ENDED
     if message.role not in ROLES:
-        return f"a message of the role {message.role!r} is not taken: {ROLES_RULE}"
+        return f"a message of the role {message.role!r} is not accepted: {ROLES_RULE}"
     used = sum(len(canonical(each)) for each in (*waiting, message))
     if len(waiting) >= MESSAGES_WAITING_MAX or used > MESSAGES_WAITING_BYTES_MAX:
         text = f"{len(waiting)} messages ({used:,} bytes with this one) wait for the next step"
@@ -48,7 +48,7 @@ def queue_message(transition: Transition, message: Message) -> None:
     One that does not fit, or has the role of the model or a tool, is refused with a warning.
     """
     if message.role not in ROLES:
-        transition.warn(f"a message of the role {message.role!r} was not taken: {ROLES_RULE}")
+        transition.warn(f"a message of the role {message.role!r} was not accepted: {ROLES_RULE}")
     elif _queued(transition, (message,)):
         transition.change(answer_due=True)
         transition.emit(MessageInjected, message=message)
@@ -68,7 +68,7 @@ def merge_metadata(transition: Transition, entries: Mapping[str, JsonValue]) -> 
     metadata = merged(transition.metadata, entries)
     if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
-        transition.warn(f"the metadata of this run were not taken: {allowed}")
+        transition.warn(f"the metadata of this run were not accepted: {allowed}")
         return
     transition.metadata = metadata
 
@@ -110,12 +110,11 @@ def _queued(transition: Transition, messages: Sequence[Message]) -> bool:
     for message in messages:
         used += len(canonical(message))
         if len(waiting) >= MESSAGES_WAITING_MAX:
-            transition.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
+            transition.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not accepted")
             break
         if used > MESSAGES_WAITING_BYTES_MAX:
-            transition.warn(
-                f"more than {MESSAGES_WAITING_BYTES_MAX:,} bytes of messages wait for one step; the rest was not taken"
-            )
+            most = f"{MESSAGES_WAITING_BYTES_MAX:,} bytes"
+            transition.warn(f"more than {most} of messages wait for one step; the rest was not accepted")
             break
         waiting.append(message)
     added = len(waiting) - len(transition.execution.waiting_messages)

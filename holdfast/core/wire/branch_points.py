@@ -37,7 +37,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
     """
     total = state.step_count
     if not 0 <= steps <= total:
-        what = f"the execution {state.running.execution_id} has {counted(total, 'step')}, so it cannot be continued"
+        what = f"the run {state.running.execution_id} has {counted(total, 'step')}, so it cannot be continued"
         raise InvalidInput(f"{what} after step {steps}; give 0 to {total}, or no step for its end")
     if steps == total:
         return snapshot
@@ -88,7 +88,7 @@ def _end_of(messages: AppendList[Message], step: AgentStep) -> int:
         if messages[at].metadata.get("step_id") == step.id:
             return at + 1
     text = f"the messages of step {step.number} were summarised since, so it cannot be continued from there"
-    raise InvalidInput(f"{text}; name a later step, or the execution's end")
+    raise InvalidInput(f"{text}; name a later step, or the run's end")
 
 
 def _parts(parts: Sequence[Part], lengths: Mapping[str | None, int]) -> tuple[Part, ...]:

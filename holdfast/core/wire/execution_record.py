@@ -39,7 +39,7 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
     head = snapshot.head
     execution = head.running
     if execution.completed_at is None:
-        raise ValueError(f"the execution {execution.execution_id} has not ended yet; its record is written then")
+        raise ValueError(f"the run {execution.execution_id} has not ended yet; its record is written then")
     step_count = len(snapshot.steps) + sum(part.count for part in snapshot.parts if part.series is STEPS)
     answer = latest(snapshot, parts).current_response
     return ExecutionRecord(
