@@ -44,7 +44,7 @@ from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.objects import objects_at
+from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address

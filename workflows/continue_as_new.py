@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.base.errors import HoldfastError, PayloadRefused
-from holdfast.core.wire.refused_input import RefusedStart
+from holdfast.core.wire.refused_start import RefusedStart
 
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
 """The history size at which a workflow continues as new: a step can bring some 2 MB, and Temporal warns at 10 MB."""

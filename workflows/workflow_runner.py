@@ -21,7 +21,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import base_type
 from workflows.execution.agent_execution import AgentExecution
-from workflows.query_guard import QueryGuard, TaskTimes
+from workflows.replay_guard import ReplayGuard, TaskTimes
 from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
@@ -87,9 +87,9 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
         instance, run_id = super().create_instance(det), det.info.run_id
         times = self.times.of(run_id)
         if self.observer is None:
-            return QueryGuard.of(instance, times)
+            return ReplayGuard.of(instance, times)
         self.observer.cache_run(det.info.workflow_id, run_id)
-        return QueryGuard.of(instance, times, partial(self.observer.evict_run, run_id))
+        return ReplayGuard.of(instance, times, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

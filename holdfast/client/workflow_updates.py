@@ -39,7 +39,7 @@ AGAIN: Final = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTE
 FAILING_SECONDS_MAX: Final = 12.0
 """How long a worker may fail at a workflow's task before that is believed.
 
-A task that queries have disturbed starts over (`workflows.query_guard`), twice in a row or more where many ask; the
+A task that queries have disturbed starts over (`workflows.replay_guard`), twice in a row or more where many ask; the
 server then refuses updates until it succeeds, and may wait 10 s before it tries again.
 """
 
@@ -141,7 +141,7 @@ class PassingRefusals:
         if TASK_FAILS not in str(error):
             self._failing_since = None
             return CLOSING in str(error) or TASK_LOST in str(error) or error.status in self._again
-        # a task that starts over (`workflows.query_guard`) fails for a moment: only a lasting failure is final
+        # a task that starts over (`workflows.replay_guard`) fails for a moment: only a lasting failure is final
         now = time.monotonic()
         self._failing_since = self._failing_since or now
         return now - self._failing_since <= FAILING_SECONDS_MAX

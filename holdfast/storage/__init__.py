@@ -6,7 +6,7 @@ from holdfast.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from holdfast.storage.fetch_result_tool import ResultStore
-    from holdfast.storage.objects import objects_at
+    from holdfast.storage.object_store import objects_at
     from holdfast.storage.parts import EncodedParts
     from holdfast.storage.records import Records
 

@@ -45,12 +45,12 @@ from holdfast.core.base.errors import PayloadRefused, StorageFailed
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
 from holdfast.core.wire.records import Snapshot, SnapshotReference
-from holdfast.core.wire.refused_input import RefusedStart
+from holdfast.core.wire.refused_start import RefusedStart
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.storage.bound_codec import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import LruCache, digest_of
-from holdfast.storage.objects import Objects, objects_at
+from holdfast.storage.object_store import Objects, objects_at
 from holdfast.storage.records import Records
 
 DRIVER: Final = "holdfast"

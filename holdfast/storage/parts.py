@@ -21,7 +21,7 @@ from holdfast.core.base.errors import PayloadRefused, StorageFailed
 from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import digest_of
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 
 RESULT_PART_BYTES: Final = 1024 * 1024
 """The size of a part: reading on in an encrypted result decrypts only one or two."""

@@ -46,7 +46,7 @@ from holdfast.core.wire.session_contracts import Branched, BranchRequest
 from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import LruCache, digest_of
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 
 PARTS: Final = "parts"
 SNAPSHOTS: Final = "snapshots"

@@ -21,7 +21,7 @@ from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.session_contracts import Branch, BranchRequest, FindSession, SaveSession
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.serving import Serve, Served

@@ -40,7 +40,7 @@ from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CL
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import create_key_file
-from holdfast.storage.objects import objects_at
+from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.testing.script import Reply, Script, call, say
 from tests.serving import Served, served

@@ -13,7 +13,7 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.records import Snapshot
 from holdfast.storage.data_converter import DIGEST, PayloadDriver
-from holdfast.storage.objects import objects_at
+from holdfast.storage.object_store import objects_at
 from holdfast.storage.records import Records
 
 REFERENCE = re.compile(DIGEST + r"\W+([0-9a-f]{64})\b")

@@ -15,7 +15,7 @@ from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks import Batch, SinkAway, SinkRefused, batch_delivery
 from holdfast.sinks.batch_delivery import BatchDelivery
 from holdfast.sinks.position import ConsumerPosition, Superseded
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from tests.sinks.examples import EXECUTION, NUMBERED
 

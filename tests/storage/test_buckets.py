@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.records import Records
 from tests.storage.keeping import Kept
@@ -72,7 +72,7 @@ class Bucket:
 @pytest.fixture
 async def bucket(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Bucket]:
     made = Bucket()
-    monkeypatch.setattr("holdfast.storage.objects.RETRY_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr("holdfast.storage.object_store.RETRY_TIMEOUT", timedelta(seconds=0.5))
     app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", made.answer)
     async with TestServer(app) as server:

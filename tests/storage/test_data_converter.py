@@ -25,7 +25,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import TranscriptPage
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.storage.data_converter import PayloadDriver, converter
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 
 TASK_TIMEOUT = timedelta(seconds=2)
 """How long a task waits for a worker that has gone."""

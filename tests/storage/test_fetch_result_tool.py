@@ -17,7 +17,7 @@ from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import run_tool, with_fetch_tool
 from holdfast.storage.fetch_result_tool import FETCHED_BYTES_MAX, RESULT_KEPT_BYTES_MAX, ResultStore
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
 from holdfast.testing import ScriptedModel
 from tests.storage.reading import part_of, reads_on

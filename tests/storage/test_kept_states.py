@@ -21,7 +21,7 @@ from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import PartPage
 from holdfast.core.wire.records import SnapshotReference
 from holdfast.storage.data_converter import PayloadDriver, converter, records_of
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from tests.storage.keeping import Flipped, Kept
 from tests.storage.test_data_converter import files_in

@@ -14,7 +14,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.objects import objects_at
+from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.testing import Reply, call, say
 from holdfast.testing.script import turn_number

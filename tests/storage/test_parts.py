@@ -11,7 +11,7 @@ from holdfast.core.base.errors import ObjectMissing, PayloadRefused, StorageFail
 from holdfast.storage.encryption import EncryptionCodec
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import Key, KeyRing
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
 from tests.storage.reading import part_of
 

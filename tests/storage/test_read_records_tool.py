@@ -16,7 +16,7 @@ from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.truncation import RECORDS_TOOL
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.storage.data_converter import converter, records_of
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.read_records_tool import CAPABILITY, RECORD_SHOWN_CHARS_MAX, RecordTools
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, calls, say

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.base.errors import InvalidInput, ObjectMissing, RecordNotFound, StorageFailed
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.session_contracts import Branch, BranchRequest
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from tests.storage.keeping import Flipped, Kept
 

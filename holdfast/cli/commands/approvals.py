@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from pydantic import ValidationError
 
-from holdfast.cli.argument_parsing import typed_arguments
 from holdfast.cli.command_context import ask_server, resolve_id
 from holdfast.cli.options import AsJson, UnderWayId, with_server
 from holdfast.cli.screens import output, pending_calls
+from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.call_digest import SHORT_CHARS, short_digest

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
-from holdfast.cli.argument_parsing import typed_arguments
 from holdfast.cli.screens import output, session_views
 from holdfast.cli.screens.chat_output import ENDS, ChatOutput
 from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
+from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed

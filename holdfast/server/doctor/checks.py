@@ -96,7 +96,7 @@ async def _storage(settings: Settings) -> list[Finding]:
         return [fine(STORAGE, f"{place}, not there yet: the first write creates it")]
     if find_spec("obstore") is None:  # told as missing
         return []
-    from holdfast.storage.objects import Objects  # noqa: PLC0415  # an extra of its own
+    from holdfast.storage.object_store import Objects  # noqa: PLC0415  # an extra of its own
 
     objects = Objects(place)
     await objects.replace(PROBE, PROBE.encode())

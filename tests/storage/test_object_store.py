@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.base.errors import InvalidInput, ObjectMissing, StorageFailed
 from holdfast.storage.lru_cache import LruCache
-from holdfast.storage.objects import Objects, objects_at
+from holdfast.storage.object_store import Objects, objects_at
 from holdfast.storage.storage_url import checked_place, default_place, folder_of
 
 DATA = b"\x00large" * 1_000
@@ -139,7 +139,7 @@ folder = pathlib.Path(sys.argv[1])
 if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
     sys.exit(77)
 from holdfast.core.base.errors import StorageFailed
-from holdfast.storage.objects import Objects
+from holdfast.storage.object_store import Objects
 objects = Objects(folder.as_uri())
 asyncio.run(objects.write("payloads/first", b"x" * 1000))
 try:

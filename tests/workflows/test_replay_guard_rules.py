@@ -9,7 +9,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.query_guard import RUNS_MAX, STARTED_OVER, QueryGuard, TaskTimes
+from workflows.replay_guard import RUNS_MAX, STARTED_OVER, ReplayGuard, TaskTimes
 
 
 class Instance:
@@ -42,7 +42,7 @@ class Run:
         self.instance = Instance()
         instance = cast("WorkflowInstance", self.instance)
         times = (TaskTimes() if elsewhere else self.times).of("run")
-        self.guard = QueryGuard.of(instance, times, lambda: self.evicted.append(True))
+        self.guard = ReplayGuard.of(instance, times, lambda: self.evicted.append(True))
 
     def told(
         self,

@@ -1,8 +1,8 @@
-"""`QueryGuard`: keeps the effects of queries on a worker out of a run's history. Knows nothing of agents.
+"""`ReplayGuard`: keeps the effects of queries on a worker out of a run's history. Knows nothing of agents.
 
 A query can bring a worker to a state that no replay of the history reaches. The next commands would differ from a
 replay's, and no worker could ever take the run up again. So the task that would write them is failed, and starts over
-with the whole history. There are two ways (SDK core 1.35; `tests/workflows/test_query_guard.py` shows both with bare
+with the whole history. There are two ways (SDK core 1.35; `tests/workflows/test_replay_guard.py` shows both with bare
 workflows):
 
 * A worker that gets a query about a run that it does not hold replays the run to the end of its history: also beyond
@@ -57,7 +57,7 @@ class TaskTimes:
         return times
 
 
-class QueryGuard:
+class ReplayGuard:
     """Wraps a workflow's instance, and changes nothing but `activate`."""
 
     def __init__(

@@ -18,7 +18,7 @@ from temporalio.worker import Replayer, Worker
 from holdfast.client import Holdfast, Settings
 from tests.workflows.interleaver import BRANCHES, STEPS, Interleaver, repeat
 from tests.workflows.waiter import Waiter
-from workflows.query_guard import STARTED_OVER
+from workflows.replay_guard import STARTED_OVER
 from workflows.workflow_runner import AgentWorkflowRunner
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
