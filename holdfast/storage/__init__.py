@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodedParts", "Records", "ResultStore", "objects_at"]
 
-_PLACES = {"EncodedParts": "parts", "Records": "records", "ResultStore": "fetch_result_tool", "objects_at": "objects"}
+_PLACES = {
+    "EncodedParts": "parts",
+    "Records": "records",
+    "ResultStore": "fetch_result_tool",
+    "objects_at": "object_store",
+}
 
 __getattr__ = lazy_names(__name__, _PLACES, {"temporalio": "temporal", "obstore": "temporal"}, "storage")
