@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,7 @@ from holdfast.server.worker_process import WorkerProcess, worker_command, worker
 from holdfast.testing.openai_server import FakeOpenAI
 
 READY_SECONDS_MAX = 90
+FREEZE_SECONDS_MAX = 10
 CONTINUED = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
 
 
@@ -45,10 +48,25 @@ async def worker(
         await asyncio.to_thread(process.stop)
 
 
+def freeze(pid: int) -> None:
+    """Stop a process in its tracks (SIGSTOP); a thread that runs goes on until the system has told it so."""
+    os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + FREEZE_SECONDS_MAX
+    while sys.platform == "linux" and not all(_is_stopped(stat) for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
+        assert time.monotonic() < until, f"process {pid} does not stop"
+        time.sleep(0.01)
+
+
+def _is_stopped(stat: Path) -> bool:
+    with suppress(OSError):  # the thread has ended
+        return stat.read_text().rpartition(")")[2].split()[0] == "T"
+    return True
+
+
 @contextmanager
 def frozen(pid: int) -> Generator[None]:
-    """Stop a process in its tracks (SIGSTOP) for the length of the block."""
-    os.kill(pid, signal.SIGSTOP)
+    """Freeze a process for the length of the block."""
+    freeze(pid)
     try:
         yield
     finally:

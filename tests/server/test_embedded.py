@@ -28,6 +28,7 @@ from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server import embedded, server_process
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import Ports, choose_ports
+from tests.chaos.processes import freeze
 
 pytestmark = pytest.mark.temporal
 
@@ -225,7 +226,7 @@ def test_a_frozen_server_is_named_to_a_second_start_and_can_still_be_stopped(
     monkeypatch.setattr(server_process, "ASK_SECONDS_MAX", 0.2)
     monkeypatch.setattr(server_process, "STOP_SECONDS_MAX", 0.2)
     server = servers.start(data_dir)
-    os.kill(server.address.pid, signal.SIGSTOP)
+    freeze(server.address.pid)
     with pytest.raises(DataDirectoryInUse, match=f"pid {server.address.pid}.*does not answer"):
         servers.start(data_dir)
     server.stop()
