@@ -30,11 +30,10 @@ from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
-from holdfast.models.endpoint import provider_of
+from holdfast.models.endpoint import prices_of
 from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
 from holdfast.runtime.imports import imported_module
-from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_remote
 from holdfast.runtime.subprocesses import kill_all
@@ -123,7 +122,7 @@ async def serve(
             model,
             serving=serving,
             results=results,
-            prices=_prices_for(model),
+            prices=prices_of(model, os.environ),
             sinks=delivering,
             guardian=guardian,
         )
@@ -147,14 +146,6 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await model.close()
-
-
-def _prices_for(model: Model) -> PriceList:
-    """Return the prices at the model's endpoint; of one without, those that its name has anywhere."""
-    provider = provider_of(model)
-    if provider is None:
-        return PriceList.from_environment(model=os.environ.get("HOLDFAST_MODEL"), provider=None)
-    return PriceList.from_environment(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
 def _idle_agents(agents: AgentRegistry, toolset: Toolset) -> list[str]:

@@ -38,7 +38,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
-from holdfast.models.endpoint import provider_of
+from holdfast.models.endpoint import prices_of
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
@@ -112,7 +112,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     """
     traces = _traces_of(settings)
     heartbeats = Heartbeats(guardian)
-    prices = prices or _prices_of(model)
+    prices = prices or prices_of(model)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans)
     records = records_of(client.data_converter)
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices)
@@ -157,13 +157,6 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices)
     return Workers(*parts, ready=ready, after_start=partial(_begin_sinks, client, starts))
-
-
-def _prices_of(model: Model) -> PriceList:
-    provider = provider_of(model)
-    if provider is None:
-        return PriceList()
-    return PriceList(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:

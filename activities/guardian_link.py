@@ -76,7 +76,7 @@ PAYLOADS: Final = ("kept", "beside", "blamed", "spent")
 
 
 class GuardianLink:
-    """A guardian process. `async with` starts it, and ends it without a report."""
+    """The link to a worker's guardian: `async with` starts that process, and ends it without a report."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

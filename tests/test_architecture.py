@@ -16,6 +16,7 @@ from statistics import median
 
 import pytest
 
+from holdfast.runtime.imports import LIBRARIES, TAKEN
 from tests.conftest import LONGEST
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -204,6 +205,12 @@ def test_modules_and_classes_are_named_by_nouns_of_the_field() -> None:
         classes = [node.name for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
         bad += [f"{name_of(path)}.{name}" for name in classes if words_of(name) & FORBIDDEN_STEMS]
     assert bad == []
+
+
+def test_no_module_of_a_user_replaces_what_we_import() -> None:
+    outside = {name.partition(".")[0] for path in SHIPPED for name in imports(path)}
+    assert outside - {"_typeshed"} <= TAKEN, "LIBRARIES of holdfast/runtime/imports.py"
+    assert outside | {"pydantic_core", "httpx"} >= LIBRARIES, "it names what nothing imports"
 
 
 def test_the_client_and_the_core_never_import_the_deployment() -> None:

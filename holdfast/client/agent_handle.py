@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
@@ -29,6 +29,7 @@ from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched
 from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, definitions
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
@@ -251,20 +252,20 @@ class AgentHandle(Generic[AnswerT]):
         return ()
 
     async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
-        """Let a call run that waits; False when the execution has ended. Raises as `Runs.decide` does.
+        """Approve a waiting call; False when the execution has ended. Raises as `Runs.decide` does.
 
         With a `digest`, only the call as it was looked at: one with other arguments is refused.
         """
         return await self._decide(call_id, by=by, digest=digest, decision="approve")
 
     async def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
-        """Keep a call from running that waits; the model is told the `reason`. Otherwise as `approve`."""
+        """Deny a waiting call; the model is told the `reason`. Otherwise as `approve`."""
         return await self._decide(call_id, by=by, digest=digest, decision="deny", reason=reason)
 
     async def edit(
         self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None
     ) -> bool:
-        """Let a call run that waits, with other arguments. Otherwise as `approve`."""
+        """Approve a waiting call with other arguments. Otherwise as `approve`."""
         return await self._decide(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
 
     # --- looking
@@ -310,7 +311,7 @@ class AgentHandle(Generic[AnswerT]):
         there is no such session and none can be started; ServerUnavailable.
         """
         try:
-            await self._handle().describe(rpc_timeout=timedelta(seconds=10))
+            await self._handle().describe(rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND or self._initial.definition is None:
                 raise refusal(error, self.agent_id, what="session") from None

@@ -32,7 +32,10 @@ from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.wire.workflow_ids import own_id, type_filter
 
 AT_ONCE_MAX: Final = 16
-"""How many runs are asked, or records read, at the same time."""
+"""How many records are read at the same time."""
+
+SCANNED_MAX: Final = 10_000
+"""How many of the latest executions are looked through for those that have a record."""
 
 FINAL: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
 
@@ -137,13 +140,13 @@ class Holdfast(Runs):
 
         Args:
             limit: at most so many, 1 to 1,000.
-            agent_id: those of this agent alone: they come from the store, however old they are.
-            agent: those of agents of this name alone.
-            status: those that ended so alone: `completed`, `stopped` or `failed`.
-            stop_reason: those that ended for this reason alone, as `token_limit`.
+            agent_id: only this agent's; they come from the store, however old they are.
+            agent: only those of agents with this name.
+            status: only those that ended as `completed`, `stopped` or `failed`.
+            stop_reason: only those that ended for this reason, such as `token_limit`.
 
-        Without an `agent_id` they are looked for among the executions that the server remembers; one without a record
-        is passed over. Asks no worker. Raises InvalidInput, ServerUnavailable, StorageFailed.
+        Without an `agent_id` they are looked for among the latest 10,000 executions that the server remembers; one
+        without a record is passed over. Asks no worker. Raises InvalidInput, ServerUnavailable, StorageFailed.
         """
         check_limit(limit)
         final = None if status is None else _status(status)
@@ -172,7 +175,7 @@ class Holdfast(Runs):
         """Return the records of executions that the server lists; those that have none are passed over."""
         records: list[ExecutionRecord] = []
         ids: list[str] = []
-        async for execution_id in self._listed(query, None):
+        async for execution_id in self._listed(query):
             ids.append(execution_id)
             if len(ids) == min(AT_ONCE_MAX, limit):
                 records += await self._records_of(ids)
@@ -191,9 +194,9 @@ class Holdfast(Runs):
 
         return [each for each in await asyncio.gather(*map(read, ids)) if each is not None]
 
-    async def _listed(self, query: str, limit: int | None) -> AsyncGenerator[str, None]:
+    async def _listed(self, query: str) -> AsyncGenerator[str, None]:
         try:
-            async for each in self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
+            async for each in self.temporal.list_workflows(query, limit=SCANNED_MAX, rpc_timeout=ASK_TIMEOUT):
                 yield each.id
         except RPCError as error:
             raise refusal(error) from None

@@ -58,13 +58,13 @@ CHILDREN_SECONDS_MAX: Final = 5.0
 
 
 class Server(Protocol):
-    """What of `Client` a watch needs."""
+    """What a watch needs of `Holdfast`."""
 
     temporal: TemporalClient
     closed_runs: ClosedRuns[EventsPage]
 
     def result(self, execution_id: str) -> Awaitable[object]:
-        """Raise what a run is told as that has not ended well."""
+        """Wait for the end of a run; raise the error of one that has not ended well."""
         ...
 
 

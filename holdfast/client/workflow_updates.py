@@ -25,7 +25,7 @@ Ask = Callable[[str, timedelta], Awaitable[T]]
 """Asks for an update under an id, in one request that may take so long."""
 
 ASKED_TIMEOUT: Final = timedelta(seconds=10)
-"""How long one request may take that a worker has to answer."""
+"""How long one request for an update may take, which a worker has to answer."""
 
 UPDATE_SECONDS_MAX: Final = 30.0
 """How long an update may take in all: a server that is busy or restarting is asked again within it."""
@@ -44,19 +44,19 @@ server then refuses updates until it succeeds, and may wait 10 s before it tries
 """
 
 CLOSING: Final = "aborted by closing workflow"
-"""What it says of an update that a run ended before: it was not accepted.
+"""What the server says of an update whose run ended before it was accepted.
 
 It goes on saying that of this update id, even when there is another run of the workflow: we ask again under a new one.
 """
 
 TASK_LOST: Final = "due to unexpected workflow task failure"
-"""What it says when the task that had the update was thrown away, as when something came as the run went on elsewhere.
+"""What the server says when the task with the update was thrown away, as when an event came while the run continued.
 
 Nothing of that task holds, so the update was not accepted.
 """
 
 NOT_PROCESSED: Final = "wasn't processed by worker"
-"""What it says when a worker, busy with something else, answered the task without a word about the update.
+"""What the server says when a worker answered the task without the update.
 
 It was not accepted, and asking again is a new update.
 """
@@ -75,7 +75,7 @@ places are left for stops and for other clients.
 
 
 class UpdateQueues:
-    """A queue per workflow, in which what one client sends it waits for its turn; a request's time begins with that.
+    """A queue per workflow for what one client sends it. A request's time begins when it leaves the queue.
 
     A thousand stops sent at once waited for one another on the server: the last of them for 4.3 s of the ten that a
     request may take, and on a slower machine for more. In turns the slowest takes 0.14 s, and all of them no longer.
@@ -91,7 +91,7 @@ class UpdateQueues:
 
 
 class Unanswered(Exception):
-    """An update was asked for, and nobody knows whether it was taken. Whoever asks tells it in terms of what it was."""
+    """Nobody knows whether the update was applied. The caller makes of this an error that names what was sent."""
 
 
 async def updated(

@@ -28,10 +28,10 @@ class Settings:
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
     runs there; else Temporal's usual port on this machine. `modules` are Python modules: the agents in them count like
     those in the folder `agents_dir`. `storage` is the URL of where large data is kept; none: the folder `objects` of
-    `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run (Temporal's
-    continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the keys that
+    `data_dir`. After `continue_events` events of its history an execution continues in a new Temporal run
+    (continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the keys that
     encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
-    told.
+    sent.
     """
 
     address: str | None = None

@@ -1,6 +1,6 @@
-"""Asking the server about a workflow, and its worker by query; an absent one is waited for, by one policy.
+"""`WorkflowReader`: reads a workflow from the server, and from its worker by query; one policy says how long it waits.
 
-All that reads (events, receipts, where a session is) reads through this, so how long it waits stands here.
+All that reads (events, receipts, where a session is) reads through this.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def listed(temporal: TemporalClient, query: str, limit: int) -> list[Liste
 
 
 class ReadBackOff:
-    """Waits between questions to a server that does not answer, longer each time, and at last no more."""
+    """Waits between requests to a server that does not answer, longer each time; gives up after SILENCE_SECONDS_MAX."""
 
     def __init__(self) -> None:
         self._tries = 0
@@ -110,7 +110,10 @@ class WorkflowReader:
         return await self._temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
 
     async def info(self, run_id: str = "") -> WorkflowExecutionInfo:
-        """Return the facts of a Temporal run, of the latest one by default. Raises ExecutionNotFound."""
+        """Return the facts of a Temporal run, of the latest one by default.
+
+        Raises ExecutionNotFound, and ServerUnavailable after SILENCE_SECONDS_MAX.
+        """
         while True:
             try:
                 described = await self.described(run_id)
@@ -134,7 +137,7 @@ class WorkflowReader:
             try:
                 result = await handle.query(query, request, result_type=cast("type", kind), rpc_timeout=timeout)
             except RPCError as error:
-                timeout = ASK_TIMEOUT
+                unable, timeout = 0, ASK_TIMEOUT
                 if error.status not in NO_WORKER:
                     await self.patience.after(error, self._id)
                     continue

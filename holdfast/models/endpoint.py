@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import OPENAI, ModelApi
+from holdfast.runtime.prices import PriceList
 
 
 class ModelServer(NamedTuple):
@@ -35,15 +37,16 @@ class ProviderSettings:
     def from_environment(cls, environment: Mapping[str, str] = os.environ, api: ModelApi = OPENAI) -> ProviderSettings:
         """Read HOLDFAST_MODEL and the API's own: OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE."""
         key = (environment.get(api.key_variable) or "").strip() or None
-        file = environment.get(api.key_file_variable)
+        file, source = environment.get(api.key_file_variable), api.key_variable
         if key is None and file:
+            source = f"{file!r} ({api.key_file_variable})"
             try:
                 key = Path(file).read_text(encoding="utf-8").strip() or None
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise InvalidInput(f"{api.key_file_variable} {file!r} cannot be read: {reason}") from None
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise InvalidInput(f"{api.key_variable} holds characters that no HTTP header can carry; correct it")
+            raise InvalidInput(f"the key in {source} has characters that no HTTP header can carry; correct it")
         base_url = (environment.get(api.base_url_variable) or "").strip() or None
         if base_url is not None and not _is_usable(base_url):
             raise InvalidInput(f"{api.base_url_variable} is not an address like https://host:port/v1; correct it")
@@ -81,6 +84,19 @@ def provider_of(model: Model) -> ProviderSettings | None:
     """Return a model's settings; none for a script or a custom model without settings."""
     settings = getattr(model, "settings", None)
     return settings if isinstance(settings, ProviderSettings) else None
+
+
+def prices_of(model: Model, environment: Mapping[str, str] | None = None) -> PriceList:
+    """Return the prices at the model's endpoint; of one without, those that its name has anywhere.
+
+    With an `environment` the file that HOLDFAST_PRICES names comes first, and HOLDFAST_MODEL names a model without
+    settings. Raises InvalidInput for an unreadable file.
+    """
+    provider = provider_of(model)
+    make = PriceList if environment is None else partial(PriceList.from_environment, environment)
+    if provider is None:
+        return make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
+    return make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
 def _is_usable(url: str) -> bool:

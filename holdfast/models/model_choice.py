@@ -10,7 +10,8 @@ from typing import Any, Final, cast
 
 from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.base.did_you_mean import suggestion
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
@@ -78,10 +79,21 @@ def _python_model(place: str) -> Model:
     value: Any = imported_object(place, "model")
     if iscoroutinefunction(value):
         return FunctionModel(value)
-    model: Any = value() if isinstance(value, type) else value
-    if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
+    shown = f"{PYTHON}:{place[:TEXT_CHARS_MAX]}"
+    try:
+        model: Any = value() if isinstance(value, type) else value
+    except HoldfastError:
+        raise
+    except Exception as error:
+        record = error_record(error, shown)
+        text = " ".join(f"{record.type}: {record.message}".split())
+        raise InvalidInput(f"{shown} cannot be made without arguments: {text}; name an instance of it") from error
+    there = {
+        "__call__": callable(model),
+        "close": callable(getattr(model, "close", None)),
+        "missing": hasattr(model, "missing"),
+    }
+    if lacking := [name for name, is_there in there.items() if not is_there]:
         remedy = "write an async function, or inherit from holdfast.models.Model"
-        raise InvalidInput(
-            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is not a model: it lacks __call__, missing or close; {remedy}"
-        )
+        raise InvalidInput(f"{shown} is not a model: it lacks {', '.join(lacking)}; {remedy}")
     return cast("Model", model)

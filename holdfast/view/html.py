@@ -94,7 +94,7 @@ def _figures(run: RunView, use: BudgetUse) -> Element:
     """Return what was used of every limit, set or not: the time first."""
     prices = "more than that: some tokens have no price" if run.unpriced else "by known prices"
     texts = {
-        SECONDS: ("took", duration(run.seconds), moment(run.started_at), " s"),
+        SECONDS: ("took", duration(run.seconds), moment(run.started_at), ""),
         STEPS: ("steps", str(run.steps_used), "subagents' included", ""),
         TOKENS: ("tokens", token_count(run.usage), tokens_in_and_out(run.usage), ""),
         COST: ("cost", dollars(run.cost, run.unpriced), prices, " USD"),
@@ -103,12 +103,14 @@ def _figures(run: RunView, use: BudgetUse) -> Element:
     for limit in sorted(LIMITS, key=lambda limit: limit is not SECONDS):
         used = limit.used(use)
         words_of = texts.get(limit) or (limit.unit, f"{used:,}", "", "")
-        figures.append(_figure(*words_of, used, limit.of(run.budget)))
+        allowed = limit.of(run.budget)
+        most = duration(allowed) if limit is SECONDS else in_full(allowed or 0) + words_of[3]
+        figures.append(_figure(*words_of[:3], most, used, allowed))
     return element("dl", *figures, class_="figures")
 
 
-def _figure(name: str, value: str, about: str, unit: str, used: float, limit: float | None) -> Element:
-    """Return a figure, and below it how much that is of its limit where there is one."""
+def _figure(name: str, value: str, about: str, most: str, used: float, limit: float | None) -> Element:
+    """Return a figure, and below it how much that is of its limit, which reads `most`, where there is one."""
     parts = [element("dt", name), element("dd", value, class_="value"), element("dd", about, class_="faint")]
     if limit:
         share = min(100.0, 100 * used / limit)
@@ -116,7 +118,7 @@ def _figure(name: str, value: str, about: str, unit: str, used: float, limit: fl
         bar = element("span", style=f"width:{share:.0f}%")
         parts += [
             element("dd", bar, class_=full, title=f"{share:.0f} % of the limit"),
-            element("dd", f"{share:.0f} % of {in_full(limit)}{unit}", class_="faint"),
+            element("dd", f"{share:.0f} % of {most}", class_="faint"),
         ]
     return element("div", parts)
 

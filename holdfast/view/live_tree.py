@@ -22,11 +22,14 @@ from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, Tool
 from holdfast.core.wire import execution_events
 from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
 
-LIVE_STEPS_KEPT: Final = 50
-"""How many of a run's latest steps a live view holds; of those before it knows how many they were."""
+LIVE_STEPS_MAX: Final = 50
+"""The most steps of a run that a live view holds, its latest; of those before it knows how many they were."""
+
+LIVE_ROOTS_MAX: Final = 50
+"""The most runs at the root whose order a live view holds, the latest: a session has one for each turn."""
 
 LIVE_RUNS_MAX: Final = 2_000
-"""How many runs of a tree a live view holds; beyond them it forgets those that ended first."""
+"""The most runs of a tree that a live view holds: beyond them the one that ended first goes, else the oldest."""
 
 LIVE_RESULT_CHARS_MAX: Final = 500
 """How much of a call's result, or of an error, a live view holds: it shows one line."""
@@ -52,7 +55,7 @@ class LiveView:
 
     @property
     def root(self) -> RunView | None:
-        """The run that is followed: the latest at the root, with all that it has used so far, subagents' steps too."""
+        """The run that is followed: the latest at the root, with all that it and the runs held have used so far."""
         run = self.run(self.roots[-1]) if self.roots else None
         if run is None:
             return None
@@ -114,8 +117,9 @@ def after(view: LiveView, event: Watched) -> LiveView:
 def _with(view: LiveView, run: RunView) -> LiveView:
     runs = {**view.runs, run.execution_id: run}
     if len(runs) > LIVE_RUNS_MAX:
-        gone = next((id_ for id_, each in runs.items() if each.is_over and id_ not in view.roots[-1:]), None)
-        runs = {id_: each for id_, each in runs.items() if id_ != gone}
+        spare = [each for id_, each in runs.items() if id_ not in (run.execution_id, *view.roots[-1:])]
+        ended = [(each.completed_at, each.execution_id) for each in spare if each.completed_at is not None]
+        del runs[min(ended)[1] if ended else spare[0].execution_id]
     return with_changes(view, runs=MappingProxyType(runs))
 
 
@@ -127,7 +131,7 @@ def _started(view: LiveView, event: execution_events.AgentExecutionStarted) -> L
     if previous is not None:
         return view
     # nobody has spawned it that we know of: it is a root
-    return with_changes(view, roots=(*view.roots, event.execution_id)[-LIVE_STEPS_KEPT:])
+    return with_changes(view, roots=(*view.roots, event.execution_id)[-LIVE_ROOTS_MAX:])
 
 
 def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912  # one case per kind
@@ -193,7 +197,7 @@ def _stepped(run: RunView, event: execution_events.Observed) -> RunView:
         return run
     new = AgentStep(id=step_id(run.execution_id, event.step_number), number=event.step_number, input_length=0)
     step = replace(step_view(new, event.at, None), asking=False)
-    return with_changes(run, steps=(*run.steps, step)[-LIVE_STEPS_KEPT:])
+    return with_changes(run, steps=(*run.steps, step)[-LIVE_STEPS_MAX:])
 
 
 def _step(run: RunView, number: int, change: Callable[[StepView], StepView]) -> RunView:

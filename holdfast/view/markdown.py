@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from holdfast.core.agent.budget import LIMITS, ExecutionBudget
+from holdfast.core.agent.budget import LIMITS, SECONDS, ExecutionBudget
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import dollars, duration, moment, tokens_in_and_out
+from holdfast.core.conversation.amounts import dollars, duration, in_full, moment, tokens_in_and_out
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text, marked
 from holdfast.core.conversation.display_text import beginning
 from holdfast.core.conversation.messages import Message
@@ -102,7 +102,11 @@ def _decided(call: CallView, step: StepView) -> str:
 
 def _limits(budget: ExecutionBudget) -> str:
     allowed = ((limit, limit.of(budget)) for limit in LIMITS)
-    limits = [f"{amount:,} {limit.symbol or limit.unit}" for limit, amount in allowed if amount is not None]
+    limits = [
+        duration(amount) if limit is SECONDS else f"{in_full(amount)} {limit.symbol or limit.unit}"
+        for limit, amount in allowed
+        if amount is not None
+    ]
     limits += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
     return ", ".join(limits) or "none"
 

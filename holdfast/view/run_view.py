@@ -1,7 +1,7 @@
-"""`RunView`: a run as people and documents see it, made of a state, a record, events, or a server's listing.
+"""`RunView`: a run as people and documents see it, made from a state, a record, events, or a server's listing.
 
-Pure: it asks nobody, draws nothing and knows no clock. All texts are as models and tools gave them; whoever shows them
-makes them safe. What nobody has said of a run has its default.
+Pure: no request, no drawing, no clock. Texts are as models and tools gave them; the renderer escapes them. A field that
+the source does not have keeps its default.
 """
 
 from __future__ import annotations
@@ -141,14 +141,14 @@ class RunView:
     started_at: datetime | None = None
     completed_at: datetime | None = None
     seconds: float | None = None
-    """How long it took, or had taken when this was told."""
+    """How long it took; of a run under way, how long until this was read."""
     step_count: int | None = 0
     steps_used: int | None = None
-    """With those of its subagents that have ended, which is what the limit counts."""
+    """Its steps and those of its subagents that have ended: what `max_steps` counts."""
     usage: Usage = NOTHING_USED
     cost: float = 0.0
     cost_said: float = 0.0
-    """What the worker of a run under way said of the same, who counts an answer before the step is over."""
+    """The cost that the worker of a run under way last reported: answers of a step that is not complete are in it."""
     unpriced: tuple[str, ...] = ()
     budget: ExecutionBudget = UNLIMITED
     paused_seconds: float = 0.0
@@ -156,11 +156,11 @@ class RunView:
     paused_at: datetime | None = None
     warnings: tuple[str, ...] = ()
     retries: int = 0
-    """How many attempts of model calls have failed under the eyes of who watches."""
+    """How many attempts of model calls failed while it was watched."""
     steps: tuple[StepView, ...] = ()
     children: tuple[RunView, ...] = ()
     more: bool = False
-    """Whether it has started others which are not shown, because there are more than TREE_RUNS_MAX runs."""
+    """Whether runs below it are left out because the tree has more than TREE_RUNS_MAX."""
 
     @property
     def is_over(self) -> bool:

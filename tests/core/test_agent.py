@@ -144,6 +144,21 @@ def test_an_agent_brings_what_its_subagents_name() -> None:
     assert [definition.name, *(each.name for each in others)] == ["boss", "writer", "reader", "other"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"prompt": "a", "system_prompt": "b"}, "prompt and system_prompt are both given"),
+        ({"model": "a", "llm": {"model": "b"}}, "model and llm are both given"),
+        ({"answers": "text", "response_format": {"type": "text"}}, "answers and response_format are both given"),
+        ({"strict": True}, "strict needs a type or a JSON Schema"),
+        ({"strict": True, "answers": "json_object"}, "strict needs a type or a JSON Schema"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionInvalid, match=problem):
+        Agent("clerk", **arguments)
+
+
 def test_two_different_agents_of_one_name_are_refused() -> None:
     with pytest.raises(DefinitionInvalid, match="two different agents are called 'writer'; rename one"):
         with_subagents(Agent("boss", subagents=[Agent("writer")]), [Agent("writer", prompt="other")])

@@ -98,7 +98,7 @@ def test_its_variables_say_where_it_is() -> None:
 def test_what_is_wrong_with_a_variable_is_said_of_its_own() -> None:
     with pytest.raises(InvalidInput, match="ANTHROPIC_BASE_URL is not an address"):
         ProviderSettings.from_environment({"ANTHROPIC_BASE_URL": "nowhere"}, ANTHROPIC)
-    with pytest.raises(InvalidInput, match="ANTHROPIC_API_KEY holds characters"):
+    with pytest.raises(InvalidInput, match="the key in ANTHROPIC_API_KEY has characters"):
         ProviderSettings.from_environment({"ANTHROPIC_API_KEY": "é"}, ANTHROPIC)
     with pytest.raises(InvalidInput, match=r"there is no model API .antropic.; did you mean .anthropic.\?"):
         model_from("antropic", {})

@@ -41,6 +41,10 @@ class Closed(Mirror):
     def missing(self) -> str:
         return "the mirror is in pieces"
 
+class Wanting(Mirror):
+    def __init__(self, key: str) -> None:
+        self.key = key
+
 scripted = ScriptedModel([say("It left this morning.")])
 word = "mirror"
 """
@@ -84,8 +88,9 @@ async def test_a_model_of_ones_own_is_a_function_or_a_class(name: str) -> None:
         ("python:own_models", "'python:own_models' names no model; write python:MODULE:NAME"),
         ("python:own_models:nobody", "the model python:own_models:nobody is not there"),
         ("python:no_such_module:model", "cannot import 'no_such_module', which is not found from"),
-        ("python:own_models:word", "python:own_models:word is not a model: it lacks __call__, missing or close"),
-        ("python:own_models:ENDS", "python:own_models:ENDS is not a model"),
+        ("python:own_models:word", "python:own_models:word is not a model: it lacks __call__, close, missing"),
+        ("python:own_models:ENDS", "python:own_models:ENDS is not a model: it lacks __call__, close, missing"),
+        ("python:own_models:Wanting", "python:own_models:Wanting cannot be made without arguments: TypeError"),
     ],
 )
 def test_what_is_no_model_is_refused(text: str, problem: str) -> None:

@@ -33,7 +33,7 @@ from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.view import live_tree
 from holdfast.view.budget_use import Share, shares, tightest
-from holdfast.view.live_tree import LIVE_STEPS_KEPT, LiveView, headed
+from holdfast.view.live_tree import LIVE_STEPS_MAX, LiveView, headed
 from holdfast.view.run_view import RunView
 from tests.view.stories import BEGAN, ROOT, Story, asked, forced, limited, moment, natural, seen
 
@@ -108,10 +108,10 @@ def test_only_the_end_of_a_long_text_and_the_latest_steps_are_held() -> None:
     story.told += [TextDelta(ROOT, 1, 1, "x" * LIVE_TEXT_CHARS_MAX), TextDelta(ROOT, 1, 1, "end")]
     [step] = seen(story.told).runs[ROOT].steps
     assert (len(step.text), step.text[-3:]) == (LIVE_TEXT_CHARS_MAX, "end")
-    for _ in range(LIVE_STEPS_KEPT + 5):
+    for _ in range(LIVE_STEPS_MAX + 5):
         story.answers().completes().asks()
     root = seen(story.told).runs[ROOT]
-    assert (len(root.steps), root.step_count, root.steps[-1].number) == (LIVE_STEPS_KEPT, 55, 56)
+    assert (len(root.steps), root.step_count, root.steps[-1].number) == (LIVE_STEPS_MAX, 55, 56)
 
 
 def test_a_call_that_waits_is_found_with_what_binds_a_decision_to_it() -> None:
@@ -212,6 +212,28 @@ def test_runs_that_ended_first_are_forgotten_first(monkeypatch: pytest.MonkeyPat
         view = seen(story.told, view)
     assert len(view.runs) == 3
     assert ROOT in view.runs, "it has not ended"
+
+
+def test_the_run_that_ended_first_goes_whenever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tree, "LIVE_RUNS_MAX", 3)
+    first, second = (Story(f"6f1c1d5e-0000-4000-8000-00000000001{number}").begins() for number in range(2))
+    view = seen(Story().begins().told, seen([*first.told, *second.told]))
+    first.seconds += 10
+    for each in (second, first):
+        each.tell(AgentExecutionCompleted, **natural(""))
+    view = seen([second.told[-1], first.told[-1]], view)
+    view = seen(Story("6f1c1d5e-0000-4000-8000-000000000019").begins().told, view)
+    assert second.execution_id not in view.runs
+    assert first.execution_id in view.runs, "it began first, and ended last"
+
+
+def test_runs_that_go_on_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tree, "LIVE_RUNS_MAX", 3)
+    view = seen(Story().begins().told)
+    for number in range(5):
+        view = seen(Story(f"6f1c1d5e-0000-4000-8000-00000000001{number}").begins().told, view)
+    assert len(view.runs) == 3
+    assert view.root is not None
 
 
 async def test_what_really_happens_is_seen_to_its_end() -> None:

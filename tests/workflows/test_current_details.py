@@ -75,7 +75,7 @@ def test_the_budget_is_told_as_bars() -> None:
         "| steps | 1 | 4 | ██░░░░░░░░ 25 % |",
         "| tokens | 240 | 1,200 | ██░░░░░░░░ 20 % |",
         "| US dollars | > 0.5000 (unpriced: `the worker's model`) | 1 | █████░░░░░ 50 % |",
-        "| seconds | 4.0 | 10 | ████░░░░░░ 40 % |",
+        "| time | 4 s | 10 s | ████░░░░░░ 40 % |",
     ]
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS
+from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS, ExecutionBudget, Limit
 from holdfast.core.agent.execution_state import ExecutionState, call_name, named_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -151,14 +151,14 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
 
 def _budget(state: AgentState, execution: ExecutionState) -> str:
     budget, use = state.budget, state.budget_use
-    names = {STEPS: "steps, subagents' too"} if execution.subagent_steps else {}
+    names = {SECONDS: "time"} | ({STEPS: "steps, subagents' too"} if execution.subagent_steps else {})
     texts = {
         TOKENS: token_count(state.usage),
         COST: in_dollars(use.cost, use.unpriced, unit=""),
-        SECONDS: f"{use.seconds:,.1f}",
+        SECONDS: duration(use.seconds),
     }
     rows = [
-        _limited(names.get(each, each.unit), texts.get(each) or f"{each.used(use):,}", each.used(use), each.of(budget))
+        _limited(each, names.get(each, each.unit), texts.get(each) or f"{each.used(use):,}", each.used(use), budget)
         for each in LIMITS
     ]
     if budget.deadline is not None:
@@ -171,10 +171,13 @@ def in_dollars(cost: float, unpriced: Sequence[str], *, unit: str = " USD") -> s
     return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, bounds.NAME_CHARS_MAX))
 
 
-def _limited(name: str, used_text: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
-    if limit is None:
+def _limited(
+    limit: Limit, name: str, used_text: str, used: float, budget: ExecutionBudget
+) -> tuple[str, str, str, str]:
+    allowed = limit.of(budget)
+    if allowed is None:
         return name, used_text, "none", ""
-    return name, used_text, in_full(limit), bar(used, limit)
+    return name, used_text, duration(allowed) if limit is SECONDS else in_full(allowed), bar(used, allowed)
 
 
 def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -> str:

@@ -21,6 +21,7 @@ from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, with_serve
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Steps
 from holdfast.cli.shell_completion import agent_names
+from holdfast.client.start_state import InitialState
 from holdfast.client.watch_events import TextDelta
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
@@ -126,7 +127,8 @@ class _Start:
 
 
 async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
-    chosen = start.execution_id or (None if start.state else str(uuid4()))
+    resumed = InitialState(start.state).execution_id if start.state else None
+    chosen = start.execution_id or resumed or str(uuid4())
     try:
         with busy("starting the run"):
             client = await connected(settings)
@@ -139,8 +141,7 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
                 metadata=start.metadata,
             )
     except asyncio.CancelledError:
-        if chosen is not None:
-            output.hint(f"the run may have started anyway: holdfast show {chosen}, holdfast stop {chosen}")
+        output.hint(f"the run may have started anyway: holdfast show {chosen}, holdfast stop {chosen}")
         raise
     if detach:
         output.as_json({"execution_id": started}) if as_json else output.say(started)

@@ -121,15 +121,15 @@ class AgentHandle(Generic[AnswerT]):
         return self._portal.run(self._inner.waiting())
 
     def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
-        """Let a call run that waits; False when the execution has ended."""
+        """Approve a waiting call; False when the execution has ended."""
         return self._portal.run(self._inner.approve(call_id, by=by, digest=digest))
 
     def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
-        """Keep a call from running that waits; the model is told the `reason`."""
+        """Deny a waiting call; the model is told the `reason`."""
         return self._portal.run(self._inner.deny(call_id, reason, by=by, digest=digest))
 
     def edit(self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None) -> bool:
-        """Let a call run that waits, with other arguments."""
+        """Approve a waiting call with other arguments."""
         return self._portal.run(self._inner.edit(call_id, arguments, by=by, digest=digest))
 
     def view(self) -> SessionView:

@@ -35,6 +35,10 @@ AnyFunction: TypeAlias = Callable[..., Any]
 """A function that becomes a tool, as with `@tool`."""
 
 
+SET_BY: Final = {"prompt": "system_prompt", "model": "llm", "answers": "response_format"}
+"""The fields of a definition that arguments of `Agent` with another name set."""
+
+
 @final
 class Agent(Generic[AnswerT]):
     """An agent and the functions it names; `LocalDriver`, `Holdfast` and `holdfast worker --import` take it as it is.
@@ -79,6 +83,9 @@ class Agent(Generic[AnswerT]):
         **fields: Any,  # noqa: ANN401  # of any type, as in dataclasses.replace
     ) -> None:
         with _problems_of(name):
+            _check_given_once(fields, prompt=prompt, model=model, answers=answers)
+            if strict and (answers is None or isinstance(answers, str)):
+                raise DefinitionInvalid("strict needs a type or a JSON Schema; give it as answers=")
             own_tools = [each if isinstance(each, str) else _tool_of(each) for each in _listed("tools", tools)]
             own_hooks = _listed("hooks", hooks)
             bundles = _listed("capabilities", capabilities)
@@ -169,6 +176,13 @@ def _problems_of(name: object) -> Generator[None]:
         yield
     except (DefinitionInvalid, InvalidInput) as error:
         raise DefinitionInvalid(f"agent {str(name)[:80]!r}: {error.message}") from None
+
+
+def _check_given_once(fields: Mapping[str, object], **own: object) -> None:
+    """Raise DefinitionInvalid for a field that is given under its own name and as the argument that sets it."""
+    for argument, field in SET_BY.items():
+        if field in fields and own[argument]:
+            raise DefinitionInvalid(f"{argument} and {field} are both given; give one of them")
 
 
 def _definitions(agents: Iterable[str | AgentDefinition | Agent[Any]]) -> Iterator[AgentDefinition]:

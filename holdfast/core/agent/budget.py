@@ -215,7 +215,7 @@ class ExecutionBudget(JsonForm):
 
         A deadline is a moment and stays as it is.
         """
-        return self.after(BudgetUse(steps_used, tokens_used, cost_used, seconds_used))
+        return self.after(BudgetUse(steps=steps_used, tokens=tokens_used, cost=cost_used, seconds=seconds_used))
 
     def after(self, use: BudgetUse) -> ExecutionBudget:
         """Return what is left after `use`, as `remaining` does."""

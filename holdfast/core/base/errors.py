@@ -2,7 +2,7 @@
 
     HoldfastError                       exit code
     ├── InvalidInput                    2    a value was refused before anything started
-    │   ├── DefinitionInvalid                the agent's file or builder value
+    │   ├── DefinitionInvalid                an agent's definition breaks a rule
     │   ├── StateInvalid                     a saved state cannot be read, or a state cannot be saved
     │   ├── UnknownAgent                     no definition has this name
     │   ├── UnknownTool                      the worker offers no tool of this name

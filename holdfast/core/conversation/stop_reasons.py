@@ -35,7 +35,7 @@ StopMode = Literal["now", "after_step"]
 
 
 class StopReason(StrEnum):
-    """Each with its rank, whether it is forced and whether it is overridable; the lowest rank has the most authority.
+    """Why an execution stops: each reason with its rank (the lowest has most authority), if forced and if overridable.
 
     A forced one makes the execution `stopped` (`error`: `failed`) instead of `completed`. An overridable one is one
     that a hook's continuation request may override, unless the definition says otherwise.

@@ -44,7 +44,7 @@ class ErrorInAnswer(Exception):
 
 
 def text_of(value: object) -> str:
-    """Any text as it is, anything else as none."""
+    """Return a text, and no text for any other value."""
     return encodable(value) if isinstance(value, str) else ""
 
 

@@ -33,8 +33,11 @@ ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
 """The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
 
-Only its content is kept, at most ANSWER_BYTES_MAX.
+Only its content is kept, at most ANSWER_CHARS_MAX.
 """
+
+ANSWER_CHARS_MAX: Final = 8 * 1024 * 1024
+"""The most characters of a streamed answer: text, reasoning and calls together."""
 
 PLAIN: Final = b"{[<"
 """A body that begins with one of these is one JSON value or a web page, not a stream of events."""
@@ -268,8 +271,8 @@ class StreamedAnswer:
                 raise UnusableAnswer(NO_COMPLETION)
             # a delta may hold pieces of several parallel calls
             self._content_chars += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
-        if self._content_chars > ANSWER_BYTES_MAX:
-            raise UnusableAnswer(f"the answer says more than {ANSWER_BYTES_MAX:,} characters")
+        if self._content_chars > ANSWER_CHARS_MAX:
+            raise UnusableAnswer(f"the answer has more than {ANSWER_CHARS_MAX:,} characters")
 
     def _report(self, *, changed: bool = False) -> None:
         call_bytes = self._calls.bytes - self._reported_call_bytes
@@ -285,7 +288,7 @@ class StreamedAnswer:
 
 
 def _text(value: object) -> str:
-    """A text as it is, even half a character, whose other half comes in the next event; anything else as none."""
+    """Return a text, even half a character, whose other half comes in the next event; no text for any other value."""
     return value if isinstance(value, str) else ""
 
 

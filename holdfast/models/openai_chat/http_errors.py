@@ -58,8 +58,9 @@ async def refuse_errors(response: Response) -> None:
     async for part in response.aiter_bytes():
         body += part
         if len(body) > ERROR_BYTES_MAX:
-            # cut JSON could hide a secret behind its escapes
-            raise ErrorStatus(response.status_code, response.headers, b"(more words than anybody reads)")
+            # cut JSON could hide a secret behind its escapes, so none of it is shown
+            text = f"(an error body of more than {ERROR_BYTES_MAX:,} bytes)"
+            raise ErrorStatus(response.status_code, response.headers, text.encode())
     raise ErrorStatus(response.status_code, response.headers, bytes(body))
 
 

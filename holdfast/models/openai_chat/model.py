@@ -40,8 +40,10 @@ TRAILER_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 0.1
 """How long to wait for the end of the body after the answer: only then can the connection be reused."""
 
-NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
-NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
+NO_ENDPOINT: Final = "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) and start this process again"
+NO_MODEL: Final = (
+    "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and start this process again"
+)
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""

@@ -38,7 +38,7 @@ TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
 """The transport packages of the provider's client; which are installed depends on its version."""
 
 REMEDIES: Final = {
-    "QuotaExceeded": "the account has no credit left",
+    "QuotaExceeded": "the account has no credit left; add credit, or use another key",
     "NotAuthorised": "check OPENAI_API_KEY of the worker",
     "ModelNotFound": "check the model's name and OPENAI_BASE_URL",
     "ContextTooLong": "shorten the question, trim tool results (context.tool_output_chars_max) "
