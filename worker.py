@@ -62,6 +62,8 @@ NOTES_MAX: Final = 5
 """For how many agents a starting worker prints notes."""
 
 INTERRUPTED: Final = 130
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a model may take to close its connections."""
 """The exit code after a second signal, or one before we serve."""
 
 
@@ -145,7 +147,14 @@ async def serve(
         loop.call_later(grace + STUBBORN_SECONDS, _end, 1, guardian)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
-        await model.close()
+        await _close(model)
+
+
+async def _close(model: Model) -> None:
+    try:
+        await asyncio.wait_for(model.close(), CLOSE_SECONDS_MAX)
+    except Exception as error:  # noqa: BLE001  # of a custom model: the worker has ended well all the same
+        sys.stderr.write(f"warning: the model could not be closed: {type(error).__name__}: {error}\n")
 
 
 def _idle_agents(agents: AgentRegistry, toolset: Toolset) -> list[str]:

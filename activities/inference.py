@@ -19,7 +19,7 @@ from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
-from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
 from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import Toolset
@@ -133,7 +133,7 @@ class Inference:
         request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
         await pulse().tell()
-        return await self._model(request)
+        return checked_response(await self._model(request))
 
     def _compiled(self, transcript: Transcript, call: InferenceInput) -> Sequence[Message]:
         definition = transcript.opening.definition
@@ -209,6 +209,10 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patien
     except CompilerFailed as error:
         record = error_record(error, "model")
         raised = ModelFailure(record.message, kind=record.type)
+    except (SystemExit, KeyboardInterrupt) as error:  # of a custom model or compiler: they would end the worker's loop
+        record = error_record(error, "model")
+        text = f"the model or the compiler tried to end its process ({record.type}: {record.message})"
+        raised = ModelFailure(text, kind=MODEL_EXITED)
     except Exception as error:  # noqa: BLE001  # a failure may hold only what is bounded and encodable
         record = error_record(error, "model")
         # it may be temporary, so it is retried until the patience is over

@@ -42,29 +42,43 @@ RUNS_MAX: Final = 20_000
 """Of how many runs a worker remembers them, half a kilobyte each."""
 
 
-class TaskTimes:
-    """When each run's latest tasks on this worker began, in nanoseconds; known beyond the run's stay in the cache."""
+OLD_TIMES_MAX: Final = 3
+"""How often in a row a run's task starts over because its time is an earlier one's; then the server's clock stands."""
+
+
+class RunTasks:
+    """A run's latest tasks on this worker."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, deque[int]] = {}
+        self.times = deque[int](maxlen=TIMES_MAX)
+        """When they began, in nanoseconds."""
+        self.old_times = 0
+        """How many in a row have started over because of an old time."""
 
-    def of(self, run_id: str) -> deque[int]:
-        """Return a run's times; the run that came into the cache longest ago is forgotten when there are too many."""
-        times = self._runs.pop(run_id, None)
-        self._runs[run_id] = times = deque[int](maxlen=TIMES_MAX) if times is None else times
+
+class TaskMemory:
+    """What a worker remembers of each run's latest tasks, beyond the run's stay in its cache."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, RunTasks] = {}
+
+    def of(self, run_id: str) -> RunTasks:
+        """Return a run's tasks; the run that came into the cache longest ago is forgotten when there are too many."""
+        tasks = self._runs.pop(run_id, None)
+        self._runs[run_id] = tasks = RunTasks() if tasks is None else tasks
         if len(self._runs) > RUNS_MAX:
             del self._runs[next(iter(self._runs))]
-        return times
+        return tasks
 
 
 class ReplayGuard:
     """Wraps a workflow's instance, and changes nothing but `activate`."""
 
     def __init__(
-        self, instance: WorkflowInstance, times: deque[int], on_eviction: Callable[[], None] | None = None
+        self, instance: WorkflowInstance, tasks: RunTasks, on_eviction: Callable[[], None] | None = None
     ) -> None:
         self._instance = instance
-        self._times = times
+        self._tasks = tasks
         self._on_eviction = on_eviction
         self._time = self._length = self._live_length = 0
         self._ahead = False
@@ -75,13 +89,13 @@ class ReplayGuard:
 
     @classmethod
     def of(
-        cls, instance: WorkflowInstance, times: deque[int], on_eviction: Callable[[], None] | None = None
+        cls, instance: WorkflowInstance, tasks: RunTasks, on_eviction: Callable[[], None] | None = None
     ) -> WorkflowInstance:
         """Return the instance, guarded; `on_eviction` is called when it leaves the worker's cache.
 
-        `times` are those of the run's `TaskTimes`.
+        `tasks` are the run's in the worker's `TaskMemory`.
         """
-        return cast("WorkflowInstance", cls(instance, times, on_eviction))
+        return cast("WorkflowInstance", cls(instance, tasks, on_eviction))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the SDK asks of an instance
         return getattr(self._instance, name)
@@ -105,16 +119,22 @@ class ReplayGuard:
 
     def _is_in_step(self, act: WorkflowActivation) -> bool:
         """Return whether a replay would get this activation, and the one before it, in the same order and time."""
-        in_step = not (self._ahead or self._is_too_near(act) or self._ended_late(act))
+        tasks, ahead = self._tasks, self._ahead
+        if ahead and tasks.old_times >= OLD_TIMES_MAX:
+            LOGGER.warning("run %s: its tasks all have one time; does the server's clock stand?", act.run_id)
+            ahead = False
+        in_step = not (ahead or self._is_too_near(act) or self._ended_late(act))
+        tasks.old_times += ahead
         # A task's time is that of its beginning, and only goes forward. An activation after the last task has no task
         # of its own: it has that one's time, also if that one failed, and more history.
         time, length = act.timestamp.ToNanoseconds(), act.history_length
-        old, further = time == self._time or time in self._times, length > self._length
+        old, further = time == self._time or time in tasks.times, length > self._length
         self._ahead = not act.is_replaying and old and further
         self._time, self._length = time, length
         if not act.is_replaying:
             if further:  # within a task, ends of local activities move its time on
-                self._times.append(time)
+                tasks.times.append(time)
+                tasks.old_times = tasks.old_times if old else 0
             if any(not job.HasField("do_update") for job in act.jobs):  # a refused update's task leaves no events
                 self._live_length = length
         return in_step

@@ -21,7 +21,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import base_type
 from workflows.execution.agent_execution import AgentExecution
-from workflows.replay_guard import ReplayGuard, TaskTimes
+from workflows.replay_guard import ReplayGuard, TaskMemory
 from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
@@ -66,7 +66,7 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     """
 
     observer: CacheObserver | None = None
-    times: TaskTimes = field(default_factory=TaskTimes, compare=False, repr=False)
+    memory: TaskMemory = field(default_factory=TaskMemory, compare=False, repr=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow that serves the run's type.
@@ -85,11 +85,11 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
         instance, run_id = super().create_instance(det), det.info.run_id
-        times = self.times.of(run_id)
+        tasks = self.memory.of(run_id)
         if self.observer is None:
-            return ReplayGuard.of(instance, times)
+            return ReplayGuard.of(instance, tasks)
         self.observer.cache_run(det.info.workflow_id, run_id)
-        return ReplayGuard.of(instance, times, partial(self.observer.evict_run, run_id))
+        return ReplayGuard.of(instance, tasks, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

@@ -31,7 +31,7 @@ from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, definitions
-from holdfast.core.agent.answer_types import AnswerT
+from holdfast.core.agent.answer_types import AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -151,6 +151,8 @@ class AgentHandle(Generic[AnswerT]):
         The same `message_id` again returns the same answer. `answers` is the type that the answer is parsed as; the
         agent decides the form that the model is asked for (`Agent(answers=...)`). Raises as `send` and `answer` do.
         """
+        if answers is not None:
+            format_of(answers)
         receipt = await self.send(text, **options)
         return RunResult(await self.answer(receipt), answers or self._answers)
 

@@ -229,8 +229,10 @@ class Runs:
         answers = answers or answers_of(agent)
         definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
         definition, options["subagents"] = with_subagents(definition, options.get("subagents", ()))
-        if answers is not None and isinstance(definition.response_format, TextFormat):
-            definition = replace(definition, response_format=format_of(answers))
+        if answers is not None:
+            form = format_of(answers)
+            if isinstance(definition.response_format, TextFormat):
+                definition = replace(definition, response_format=form)
         return RunResult(await self.result(await self.start(definition, question, **options)), answers)
 
     async def result(self, execution_id: str) -> AgentState:

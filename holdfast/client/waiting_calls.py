@@ -102,15 +102,16 @@ async def each_waiting_call(temporal: TemporalClient, limit: int) -> AsyncGenera
     """
     check_limit(limit)
     known_keys: set[tuple[str, str, str]] = set()
-    answered_at = monotonic()
+    silent_since: float | None = None
     while True:
         try:
             calls = await waiting_calls(temporal, limit)
         except ServerUnavailable:
-            if monotonic() - answered_at > SILENCE_SECONDS_MAX:
+            silent_since = monotonic() if silent_since is None else silent_since
+            if monotonic() - silent_since > SILENCE_SECONDS_MAX:
                 raise
         else:
-            answered_at = monotonic()
+            silent_since = None
             new = [each for each in calls if each.key not in known_keys]
             # one that was not read this time may still wait: it is no new one when it is read again
             known_keys = {each.key for each in calls} | {key for key in known_keys if key[0] in calls.unread}

@@ -73,6 +73,7 @@ from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
 from holdfast.local.model_calls import ModelCalls
+from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
@@ -118,7 +119,7 @@ class LocalDriver(Generic[AnswerT]):
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
         records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
             the capability `records` can read their own.
-        prices: the prices of models where the definition has none; by default Holdfast's table.
+        prices: the prices of models where the definition has none; by default the table's at the model's endpoint.
         parent_agent_id: the agent that it is a subagent of, if any.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
         clock: the source of times.
@@ -153,7 +154,7 @@ class LocalDriver(Generic[AnswerT]):
             self._toolset = RecordTools(records, self._whose).with_records_tool(self._toolset)
         self._model: Model = model or EnvironmentModel()
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
-        self._clock, self._new_id, self._prices = clock, new_id, prices or PriceList()
+        self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
         self._loop, self._executor = self._equipped(definition, depth_left)
         for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():

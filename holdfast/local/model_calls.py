@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.model import Model, ModelRequest, checked_response
 from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import spawn_schema
@@ -94,14 +94,14 @@ class ModelCalls:
 async def _answer_with_retries(
     model: Model, request: ModelRequest, limits: OutputLimits, progress: Progress, patience: float
 ) -> InferenceResponse:
-    """Call the model with the same retries, waits and patience as on Temporal."""
+    """Call the model; a ModelFailure is retried as on Temporal, any other error ends the run at once."""
     started_at, attempt = time.monotonic(), 0
     while True:
         attempt += 1
         request = dataclasses.replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
         progress.begin(request)
         try:
-            return await model(request)
+            return checked_response(await model(request))
         except ModelFailure as failure:
             progress.fail(failure.usage, free=failure.free)
             progress.begin_again()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 
-from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.model import BAD_MODEL, Model, ModelRequest
+from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.steps import InferenceResponse
 
 
@@ -15,5 +17,8 @@ class FunctionModel(Model):
         self._answer = answer
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        """Return the function's answer; whatever it raises is raised."""
-        return await self._answer(request)
+        """Return the function's answer; whatever it raises is raised. Raises ModelFailure where it is not async."""
+        answer = self._answer(request)
+        if not isawaitable(answer):  # pyright: ignore[reportUnnecessaryComparison]  # a caller without a type checker
+            raise ModelFailure("the model's function is not async; write `async def`", kind=BAD_MODEL)
+        return await answer

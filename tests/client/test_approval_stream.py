@@ -97,6 +97,16 @@ async def test_a_server_that_is_away_is_waited_for_and_not_for_ever(monkeypatch:
         await some(looks(monkeypatch, away), 1)
 
 
+async def test_a_slow_reader_is_no_silence_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    away, other = ServerUnavailable("away"), replace(CALL, execution_id="other")
+    now = 0.0
+    monkeypatch.setattr(waiting_calls, "monotonic", lambda: now)
+    async with aclosing(looks(monkeypatch, WaitingCalls((CALL,)), away, WaitingCalls((CALL, other)))) as calls:
+        assert await anext(calls) == CALL
+        now = 1_000.0
+        assert await anext(calls) == other
+
+
 async def test_a_limit_out_of_range_is_refused() -> None:
     with pytest.raises(InvalidInput):
         await anext(each_waiting_call(cast("TemporalClient", None), 0))

@@ -20,7 +20,7 @@ from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, JsonSchemaFormat, TextFormat
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import DefinitionInvalid
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.messages import Message
 from tests.core.defining import definitions
@@ -222,3 +222,12 @@ def test_every_problem_is_told_at_once() -> None:
 )
 def test_what_cannot_stand_where_it_does_is_refused(fields: dict[str, Any], words: str) -> None:
     assert words in problem_with(name="a", **fields)
+
+
+@pytest.mark.parametrize("agent", ["clerk", None, 3, {"name": "clerk"}])
+def test_what_is_no_agent_is_refused_and_no_other_takes_its_place(agent: Any) -> None:  # noqa: ANN401  # anything
+    helper = Agent("helper")
+    with pytest.raises(InvalidInput, match="is no agent"):
+        with_subagents(agent, [helper])
+    with pytest.raises(InvalidInput, match="is no agent"):
+        with_subagents(helper, [agent])

@@ -7,15 +7,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from holdfast import AgentDefinition
+from holdfast import Agent, AgentDefinition, ExecutionBudget
 from holdfast.client import Holdfast, Settings
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.errors import ExecutionFailed, InvalidInput, ModelFailure
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, Model, OpenAIChat
 from holdfast.models.model_choice import model_from
+from holdfast.runtime.imports import imported_object
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing import assert_completed, say
 from holdfast.testing.openai_server import FakeOpenAI
@@ -44,6 +46,24 @@ class Closed(Mirror):
 class Wanting(Mirror):
     def __init__(self, key: str) -> None:
         self.key = key
+
+async def exits(request: ModelRequest) -> InferenceResponse:
+    raise SystemExit("no key")
+
+async def forgets(request: ModelRequest) -> InferenceResponse:
+    return None
+
+def hurries(request: ModelRequest) -> InferenceResponse:
+    return InferenceResponse(text="at once")
+
+class NotAsync(Model):
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        if request.messages[-1].text == "exit":
+            return await exits(request)
+        return await forgets(request) if request.messages[-1].text == "forget" else await echo(request)
+
+    def close(self) -> None:
+        return None
 
 scripted = ScriptedModel([say("It left this morning.")])
 word = "mirror"
@@ -130,3 +150,40 @@ async def test_a_worker_serves_agents_with_any_model(
     settings: Settings, tmp_path: Path, name: str, answer: str
 ) -> None:
     assert await served_by(f"python:own_models:{name}", settings, tmp_path) == answer
+
+
+@pytest.mark.temporal
+async def test_a_model_that_is_wrong_fails_its_run_at_once_and_its_worker_lives(
+    settings: Settings, tmp_path: Path
+) -> None:
+    known = worker_environment()
+    environment = {**known, "PYTHONPATH": f"{known['PYTHONPATH']}:{tmp_path}"}
+    command = worker_command(replace(settings, agents_dir=tmp_path / "agents"), [], model="python:own_models:NotAsync")
+    heard = list[str]()
+    with WorkerProcess(command, heard.append, environment) as process:
+        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
+        client, clerk = await Holdfast.connect(settings), AgentDefinition(name="clerk")
+        for question, problem in (("exit", "SystemExit: no key"), ("forget", "returned a NoneType")):
+            with pytest.raises(ExecutionFailed, match=problem):
+                await asyncio.wait_for(client.run(clerk, question), READY_SECONDS_MAX)
+        assert (await client.run(clerk, "abc")).output == "cba"
+        await asyncio.to_thread(process.stop)
+        assert process.exit_code == 0
+    assert any("could not be closed" in line for line in heard)
+
+
+async def test_a_model_that_is_wrong_fails_in_process_too() -> None:
+    for name, problem in (("forgets", "returned a NoneType"), ("exits", "no key")):
+        state = await LocalDriver(Agent("clerk"), model=model_from(f"python:own_models:{name}", {})).execute("x")
+        assert state.status == "failed"
+        assert problem in state.errors[-1].message
+    with pytest.raises(ModelFailure, match="is not async"):
+        await FunctionModel(cast("Any", imported_object("own_models:hurries", "model")))(REQUEST)
+
+
+async def test_a_driver_without_a_model_prices_what_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeOpenAI([say("It left this morning.")]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
+        monkeypatch.setenv("HOLDFAST_MODEL", "gpt-4o-mini")
+        state = await LocalDriver(Agent("clerk", budget=ExecutionBudget(max_cost=1e-7))).execute("Where is order 17?")
+    assert (state.status, state.stop_reason, len(endpoint.requests)) == ("stopped", "cost_limit", 0)

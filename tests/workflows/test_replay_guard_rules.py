@@ -9,7 +9,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.replay_guard import RUNS_MAX, STARTED_OVER, ReplayGuard, TaskTimes
+from workflows.replay_guard import OLD_TIMES_MAX, RUNS_MAX, STARTED_OVER, ReplayGuard, TaskMemory
 
 
 class Instance:
@@ -33,7 +33,7 @@ class Run:
     """A guarded run whose history grows as told; `evicted_and_back` on the same worker, or another one."""
 
     def __init__(self) -> None:
-        self.times = TaskTimes()
+        self.memory = TaskMemory()
         self.evicted: list[bool] = []
         self.evicted_and_back()
 
@@ -41,8 +41,8 @@ class Run:
         """Begin anew with an instance that knows nothing."""
         self.instance = Instance()
         instance = cast("WorkflowInstance", self.instance)
-        times = (TaskTimes() if elsewhere else self.times).of("run")
-        self.guard = ReplayGuard.of(instance, times, lambda: self.evicted.append(True))
+        tasks = (TaskMemory() if elsewhere else self.memory).of("run")
+        self.guard = ReplayGuard.of(instance, tasks, lambda: self.evicted.append(True))
 
     def told(
         self,
@@ -205,11 +205,24 @@ def test_a_task_after_an_eviction_goes_on() -> None:
 
 
 def test_a_worker_forgets_the_run_that_came_longest_ago() -> None:
-    times = TaskTimes()
-    times.of("first").append(1)
-    times.of("second").append(2)
-    assert list(times.of("first")) == [1], "it is the latest now"
+    memory = TaskMemory()
+    memory.of("first").times.append(1)
+    memory.of("second").times.append(2)
+    assert list(memory.of("first").times) == [1], "it is the latest now"
     for number in range(RUNS_MAX - 1):
-        times.of(f"run {number}")
-    assert list(times.of("first")) == [1]
-    assert list(times.of("second")) == []
+        memory.of(f"run {number}")
+    assert list(memory.of("first").times) == [1]
+    assert list(memory.of("second").times) == []
+
+
+def test_a_servers_clock_that_stands_does_not_hold_a_run_up_for_ever() -> None:
+    run = Run()
+    assert run.told(3, signals=1)
+    passed: list[bool] = []
+    for attempt in range(OLD_TIMES_MAX + 1):
+        run.evicted_and_back()
+        assert run.told(3, signals=1, replaying=True)
+        assert run.told(8 + 3 * attempt, begins=(attempt,), signals=1, at=3), "a task as any other, at an old time"
+        passed.append(run.told(8 + 3 * attempt, attempt, at=3))
+    assert passed == [False] * OLD_TIMES_MAX + [True]
+    assert run.told(30, signals=1)

@@ -151,6 +151,9 @@ def with_subagents(
     agent: AgentDefinition | Agent[Any], subagents: Iterable[AgentDefinition | Agent[Any]] = ()
 ) -> tuple[AgentDefinition, tuple[AgentDefinition, ...]]:
     """Return the definition of `agent`, and those of every agent given with it. Raises DefinitionInvalid."""
+    for each in (agent, *(subagents := tuple(subagents))):
+        if not isinstance(each, Agent | AgentDefinition):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
+            raise InvalidInput(f"{repr(each)[:80]} is no agent; give an Agent or an AgentDefinition")
     definition, *others = _definitions((agent, *subagents))
     return definition, distinct_agents(others)
 

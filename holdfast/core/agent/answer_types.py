@@ -51,7 +51,7 @@ def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool =
 
     Raises InvalidInput when `model` is not a pydantic model, has no JSON Schema, or none that `strict` allows.
     """
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is BaseModel:  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
         raise InvalidInput(f"{_named(model)} is not a pydantic model; {FORMAT_HINT}")
     try:
         schema = model.model_json_schema()
@@ -75,6 +75,8 @@ def typed(text: str, model: type[ModelT]) -> ModelT:
         problem = _problems_text(error)
     except ValueError as error:
         problem = f"it is not usable JSON: {error}"
+    except Exception as error:  # noqa: BLE001  # of a validator of the user's
+        problem = f"its check raised {type(error).__name__}: {error}"
     line = " ".join(clamped(problem, FORMAT_PROBLEM_CHARS_MAX).split())
     raise AnswerInvalid(f"the answer is not a valid {model.__name__}: {line}; see the answer's text for all of it")
 

@@ -9,11 +9,18 @@ from typing import Final, Protocol
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 
 IN_WORDS: Final = TextFormat()
+
+BAD_MODEL: Final = "BadModel"
+"""Why a run fails whose model returned something else than an answer."""
+
+MODEL_EXITED: Final = "ModelExited"
+"""Why a run fails whose model tried to end its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +84,11 @@ class Model(Protocol):
     async def close(self) -> None:
         """Close the connections. Nobody calls the model after that."""
         return
+
+
+def checked_response(answer: object) -> InferenceResponse:
+    """Return what a model has returned. Raises ModelFailure, which is final, where that is no InferenceResponse."""
+    if isinstance(answer, InferenceResponse):
+        return answer
+    text = f"the model returned a {type(answer).__name__}, not an InferenceResponse; correct it"
+    raise ModelFailure(text, kind=BAD_MODEL)
