@@ -62,9 +62,10 @@ NOTES_MAX: Final = 5
 """For how many agents a starting worker prints notes."""
 
 INTERRUPTED: Final = 130
+"""The exit code after a second signal, or one before we serve."""
+
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a model may take to close its connections."""
-"""The exit code after a second signal, or one before we serve."""
 
 
 def load_toolset(modules: Sequence[str]) -> Toolset:

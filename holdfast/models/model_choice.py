@@ -14,7 +14,7 @@ from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models.endpoint import ProviderSettings, provider_of
+from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
 from holdfast.models.model_apis import APIS, OPENAI, ModelApi
 from holdfast.runtime.imports import imported_object, module_and_name
@@ -60,19 +60,17 @@ class EnvironmentModel(Model):
 
     @property
     def settings(self) -> ProviderSettings | None:
-        """Where its model is asked; none for a custom model, or where the environment names none that there is."""
+        """The address and key that the environment names now; none for a custom model, or where they are wrong."""
         with suppress(InvalidInput):  # said when the model is asked
-            return provider_of(self._found())
+            api = chosen_api()
+            return ProviderSettings.from_environment(api=api) if isinstance(api, ModelApi) else None
         return None
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the model's answer. Raises as `model_from` does, and as the model does."""
-        return await self._found()(request)
-
-    def _found(self) -> Model:
         if self._model is None:
             self._model = model_from()
-        return self._model
+        return await self._model(request)
 
     async def close(self) -> None:
         """Close the connections."""
