@@ -180,7 +180,7 @@ class Catalog:
         try:
             equipment = self._toolset.equip(definition)
         except InvalidInput as error:
-            text = f"{error.message} (what this worker offers)"
+            text = f"{error.message} (what this worker offers; start it with `--import MODULE` for those of a module)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
         return ToolCatalog(
             at=request.at,
