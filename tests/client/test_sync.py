@@ -144,8 +144,9 @@ async def test_an_agent_is_talked_to_without_await(serve: Serve, settings: Setti
 
 
 WAITS = """
-import sys
+import signal, sys
 from holdfast.client import Settings, sync
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in its background ignore it
 
 with sync.Holdfast.connect(Settings(address=sys.argv[1], task_queue=sys.argv[2], storage="memory://")) as holdfast:
     started = holdfast.start(__import__("holdfast").AgentDefinition(name="a"), "hi", execution_id=sys.argv[3])
