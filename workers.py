@@ -32,10 +32,10 @@ from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.model import Model
-from holdfast.core.agent.remote_tools import RemoteTool
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.tools.remote_tools import RemoteTool
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.models.endpoint import prices_of

@@ -16,16 +16,11 @@ from activities.async_completion import heartbeat_directly
 from activities.guardian_link import Details
 from activities.heartbeats import HeartbeatDetails, pulse
 from activities.stale_attempts import LATE_SECONDS_MAX, refuse_if_unwanted
-from holdfast.core.agent.tools import (
-    ToolReply,
-    ToolTraits,
-    ended_without_answer,
-    killed_workers,
-    left_unbegun,
-    lost_too_long,
-)
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.tools.tool_errors import ended_without_answer, killed_workers, left_unbegun, lost_too_long
+from holdfast.core.tools.tool_results import ToolReply
+from holdfast.core.tools.tool_traits import ToolTraits
 
 TURN_SECONDS_MAX: Final = 20.0
 """How long a suspect call waits for its turn before it gives up its slot in this worker."""

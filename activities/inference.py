@@ -20,17 +20,17 @@ from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
-from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
+from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attempt_tally import lost_for_good
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,

@@ -13,8 +13,8 @@ from typing import Final
 from temporalio import activity
 from temporalio.service import RPCError
 
-from holdfast.core.agent.retries import next_wait_seconds
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.retries import next_wait_seconds
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 

@@ -24,10 +24,12 @@ from activities.attempt_admission import (
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_results import ToolReply
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     REPLY_KIND,

@@ -21,12 +21,12 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
+from holdfast.core.tools.tool_traits import ToolTraits
 
 ValueT = TypeVar("ValueT")
 

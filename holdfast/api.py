@@ -10,16 +10,18 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.agent.registry import AgentRegistry
-from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import StopRun, Tool, ToolContext, tool
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.remote_tools import RemoteTool, remote_tool
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_results import StopRun
+from holdfast.core.tools.tools import Tool, tool
 from holdfast.runtime.subprocesses import run_command, run_command_async
 from holdfast.runtime.thread_interruption import shielded
 

@@ -17,8 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from holdfast.client import Settings
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.tools.tools import AnyTool
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
 from tests.plain_server import plain_server

@@ -110,6 +110,7 @@ def test_workflows_have_no_clock_randomness_io_threads_or_environment(path: Path
 LAYERS = (
     "core.base",
     "core.conversation",
+    "core.tools",
     "core.agent",
     "core.wire",
     "core.loop",

@@ -17,7 +17,7 @@ from typer.main import get_command
 from holdfast import LLM, AgentDefinition, ExecutionBudget, tool
 from holdfast.cli.main import app
 from holdfast.client import Settings
-from holdfast.core.agent.tools import ToolOptions
+from holdfast.core.tools.tool_traits import ToolOptions
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, call, say

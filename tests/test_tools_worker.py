@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import AgentDefinition
 from holdfast.client import Settings
-from holdfast.core.agent.tools import AnyTool, tool
+from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.script import Call, calls, say
 from tests.serving import Serve

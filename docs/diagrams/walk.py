@@ -17,7 +17,6 @@ from holdfast import AgentDefinition, AgentState, Changes, ExecutionBudget, Tool
 from holdfast.core.agent.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
@@ -42,6 +41,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 
 BEGIN: Final = "ExecutionStarted"
 CALLS: Final = "the tool calls"

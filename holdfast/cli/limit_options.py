@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from holdfast.cli.options import Unpriced
 from holdfast.core.agent.budget import LIMITS, ExecutionBudget, Limit
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.validation_errors import problems_text
 
 
 def with_limits(per: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:

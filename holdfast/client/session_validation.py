@@ -11,11 +11,11 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast.client.validation import check_question, check_size
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
 
 FrozenT = TypeVar("FrozenT", bound=Frozen)

@@ -11,7 +11,6 @@ from pydantic_core import PydanticSerializationError, to_json
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import checked_id
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     DEFINITION_BYTES_MAX,
@@ -22,6 +21,7 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict

@@ -26,7 +26,6 @@ from holdfast.core.agent.model import Model
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.agent.subagents import known_subagents
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
@@ -64,6 +63,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
 from holdfast.core.loop.start import may_change, rests
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.execution_record import question_of, without_record

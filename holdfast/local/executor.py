@@ -12,13 +12,12 @@ from typing import Any, Final
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import HookContext
-from holdfast.core.agent.retries import TOOL_RETRIES
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.frozen import canonical
+from holdfast.core.base.retries import TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import ToolCall
@@ -41,6 +40,10 @@ from holdfast.core.loop.events import (
     ToolReturned,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_errors import ended_without_answer
+from holdfast.core.tools.tool_results import ToolReply
+from holdfast.core.tools.tools import AnyTool
 from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks

@@ -12,19 +12,19 @@ from typing import Final
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.model import Model, ModelRequest, checked_response
-from holdfast.core.agent.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import spawn_schema
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.conversation_summary import summary_request
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import Progress
 

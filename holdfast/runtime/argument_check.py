@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from holdfast.core.agent.remote_tools import RemoteTool
-from holdfast.core.agent.tools import AnyTool, ToolContext
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.tools.remote_tools import RemoteTool
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool
 
 NO_CALL = ToolContext(execution_id="", idempotency_key="", attempt=1)
 """The context that a check binds: nothing runs."""

@@ -9,8 +9,8 @@ from functools import partial
 from pydantic import ValidationError
 
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.frozen import canonical
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.runtime.user_code import Exited, call_foreign

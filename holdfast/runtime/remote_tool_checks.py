@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.agent.remote_tools import RemoteTool
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.bounds import MALFORMED_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.remote_tools import RemoteTool
+from holdfast.core.tools.tools import AnyTool
 
 
 def refuse_remote(tools: Iterable[AnyTool]) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_with, whole_text
+from holdfast.core.tools.tools import AnyTool
 from holdfast.runtime.user_code import Exited, call_foreign
 
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing
 from holdfast.core.base.safe_text import clamped, clamped_json, json_size
 from holdfast.core.base.truncation import FETCH_TOOL, Reference
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool, tool
 
 if TYPE_CHECKING:
     from holdfast.storage.parts import EncodedParts

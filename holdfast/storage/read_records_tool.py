@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.core.agent.capability_bundles import Capability
-from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput, RecordNotFound
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import RECORDS_TOOL
 from holdfast.core.conversation.steps import AgentStep
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord
 

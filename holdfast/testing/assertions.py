@@ -13,11 +13,11 @@ from typing import Any, Final, NoReturn
 from holdfast.core.agent.budget import COST, LIMITS, SECONDS, TOKENS
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import AnyTool, Tool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import AnyTool, Tool
 from holdfast.testing.comparison import TIMES, differences
 
 STEPS_SHOWN_MAX: Final = 10

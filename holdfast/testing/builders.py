@@ -19,7 +19,6 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, Role, ToolCall
@@ -37,6 +36,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.testing.script import DEFAULT_USAGE
 
 START: Final = datetime(2025, 1, 1, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.conversation.messages import Message
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.testing.response_format_check import AskedFormat, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
 

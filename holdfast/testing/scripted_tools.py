@@ -20,9 +20,11 @@ from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 from pydantic import ConfigDict, JsonValue, create_model
 from pydantic_core import to_jsonable_python
 
-from holdfast.core.agent.tools import AnyTool, Tool, ToolContext, ToolOptions, tool
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.frozen import replace as changed
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_traits import ToolOptions
+from holdfast.core.tools.tools import AnyTool, Tool, tool
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 

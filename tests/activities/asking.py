@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Settings
-from holdfast.core.agent.tools import tool
+from holdfast.core.tools.tools import tool
 from holdfast.server.doctor import checks
 from holdfast.server.doctor.checks import examine
 from holdfast.server.doctor.findings import Finding, Level

@@ -22,9 +22,9 @@ from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.call_digest import call_digest, short_digest
 from holdfast.core.conversation.steps import Outcome
+from holdfast.core.tools.tools import tool
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
 from holdfast.testing.script import Reply, call, say

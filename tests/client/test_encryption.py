@@ -29,12 +29,12 @@ from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import TextDelta, Watched
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.temporal_client import codec_of
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import PayloadRefused, StopRefused
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.session.session_state import SessionInput
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.wire.workflow_ids import session_workflow_id

@@ -21,7 +21,6 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import (
     DEFINITION_BYTES_MAX,
@@ -38,6 +37,7 @@ from holdfast.core.base.errors import (
     ServerUnavailable,
 )
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.storage.data_converter import converter

@@ -18,13 +18,13 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX
 from holdfast.core.base.errors import ExecutionExists, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local.driver import LocalDriver

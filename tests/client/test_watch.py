@@ -24,10 +24,10 @@ from holdfast.connection import workflow_reader
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX
 from holdfast.core.base.errors import ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,

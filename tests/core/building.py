@@ -16,7 +16,6 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
@@ -49,6 +48,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
     subagent_cancelled,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import Observed
 from tests.core.invariants import assert_legal
 

@@ -9,10 +9,10 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import Emit, RunHooks
 from holdfast.core.loop.events import Event
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import HookExecuted
 from tests.core.building import AGENT_ID, DEFINITION, START, Run, hook_at
 

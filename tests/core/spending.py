@@ -21,11 +21,10 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX, cut_usage
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message, ToolCall, user_message
@@ -59,6 +58,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import AGENT_ID, BOOM, START, moment
 
 ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")

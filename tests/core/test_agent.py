@@ -18,11 +18,11 @@ from holdfast.core.agent.context_view import CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, JsonSchemaFormat, TextFormat
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.messages import Message
+from holdfast.core.tools.tools import tool
 from tests.core.defining import definitions
 
 ItemT = TypeVar("ItemT")

@@ -12,11 +12,11 @@ from pydantic import JsonValue, ValidationError
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import APPROVALS_MAX, ApprovalRule
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput, UnknownTool
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.tools.tools import tool
 from tests.core.building import Run, call, hook_at, spawn
 
 PRICED = LLM(prices=Prices(input_usd=10, output_usd=10))

@@ -11,11 +11,11 @@ from pydantic_core import from_json
 from holdfast.core.agent.budget import ExecutionBudget, TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tools import RESERVED_NAMES
 from holdfast.core.base.bounds import REASON_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tool_traits import RESERVED_NAMES
 from holdfast.core.wire import contracts
 from holdfast.core.wire.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
 from holdfast.core.wire.result_contracts import ExecutionResult

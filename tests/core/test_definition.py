@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import CAPABILITIES_MAX, LLM, SUBAGENTS_MAX, AgentDefinition, name_of
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.json_values import JSON_DEPTH_MAX
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import tool
 from tests.core.defining import definitions
 
 NESTED: Any = json.loads(JSON_DEPTH_MAX * "[" + JSON_DEPTH_MAX * "]")

@@ -9,9 +9,9 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse

@@ -8,11 +8,11 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.commands import CallTool, CancelInFlight, Finish, RequestApproval, RunHooks, StartTimer
 from holdfast.core.loop.events import ApprovalDecided, DecisionUnreadable
+from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 ASK = (ApprovalRule(tools=("add",)),)

@@ -27,7 +27,6 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
@@ -45,6 +44,7 @@ from holdfast.core.loop.commands import (
 )
 from holdfast.core.loop.events import ModelCancelled, RunContinued
 from holdfast.core.loop.start import may_change, rests
+from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import BOOM, Run, call, moment, spawn
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "250"))

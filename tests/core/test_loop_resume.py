@@ -14,7 +14,6 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -28,6 +27,7 @@ from holdfast.core.loop.commands import (
     StartTimer,
     SummariseBuffer,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 HELPER = AgentDefinition(name="helper")

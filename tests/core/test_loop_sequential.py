@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.agent.hooks import Changes
-from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import COMPLETED, Run, call, hook_at
 
 LIFT = ToolTraits(name="lift", sequential=True)

@@ -8,10 +8,10 @@ from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.definition import SUBAGENTS_MAX, AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
 from holdfast.core.agent.registry import AgentRegistry, resolve
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
+from holdfast.core.tools.tools import tool
 
 
 @tool

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
-from holdfast.core.agent.tools import (
-    LOCAL_TOOL_SECONDS_MAX,
-    AnyTool,
-    ToolTraits,
-    ended_without_answer,
-    never_begun,
-    tool,
-)
 from holdfast.core.base.bounds import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import canonical
+from holdfast.core.tools.remote_tools import RemoteTool, remote_tool
+from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
+from holdfast.core.tools.tool_traits import LOCAL_TOOL_SECONDS_MAX, ToolTraits
+from holdfast.core.tools.tools import AnyTool, tool
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agent.retries import MODEL_BACK_OFF, MODEL_PATIENCE_SECONDS, NAMED_WAITS_MAX, next_wait_seconds
+from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_PATIENCE_SECONDS, NAMED_WAITS_MAX, next_wait_seconds
 
 DAY = 24 * 3_600.0
 

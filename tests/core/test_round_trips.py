@@ -18,7 +18,6 @@ from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.agent.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.json_form import JsonForm, SparseForm
@@ -26,6 +25,8 @@ from holdfast.core.conversation.attempt_tally import ToolAttempts
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tool_results import ToolReply
+from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     ApprovalDecision,

@@ -10,9 +10,9 @@ from pydantic import JsonValue, ValidationError
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes
-from holdfast.core.agent.tools import StopRun, reply_of
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.stop_reasons import STOP_CONTEXT_BYTES_MAX, StopReason, StopSignal
+from holdfast.core.tools.tool_results import StopRun, reply_of
 from holdfast.core.wire.contracts import StopRequest
 from tests.core.building import BOOM, Run, call, hook_at, moment
 

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from holdfast.core.agent.tools import AnyTool, ToolContext, ToolTraits, reply_of, tool
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, NAME_CHARS_MAX, PAYLOAD_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import canonical
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_results import reply_of
+from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.tools.tools import AnyTool, tool
 
 CONTEXT = ToolContext(execution_id="e", idempotency_key="k", attempt=1)
 

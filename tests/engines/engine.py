@@ -15,8 +15,8 @@ from typing import Any, cast
 from urllib.request import ProxyHandler, Request, build_opener
 
 from holdfast.client import Holdfast, Settings
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.tools.tools import AnyTool
 from holdfast.models import OpenAIChat, ProviderSettings
 from workers import make_worker
 

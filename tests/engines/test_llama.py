@@ -15,9 +15,9 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.messages import Message
+from holdfast.core.tools.tools import AnyTool
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing import Call, ScriptedModel, assert_every_call_answered, calls, say

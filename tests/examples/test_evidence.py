@@ -10,7 +10,7 @@ from examples.repo_detective.evidence import keys_after_first_step, under_way, w
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
+from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.ledger import Entry
 from holdfast.testing.script import call, say

@@ -19,9 +19,9 @@ from examples.support_desk.tools import look_up_order, refund
 from holdfast import ToolContext
 from holdfast.client import AgentHandle, Settings, WaitingCall
 from holdfast.client.definition_files import load_definition
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel

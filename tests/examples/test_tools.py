@@ -11,8 +11,9 @@ import pytest
 
 from examples.repo_detective import folder, recording, tools
 from examples.repo_detective.tools import list_files, read_file, search_text
-from holdfast.core.agent.tools import AnyTool, ToolContext
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.testing.ledger import Ledger
 

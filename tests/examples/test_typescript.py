@@ -19,8 +19,8 @@ from examples.typescript.words import agent, last_word, word_count
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Settings
 from holdfast.core.agent.execution_state import call_name, named_id
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.frozen import replace as changed
+from holdfast.core.tools.tools import AnyTool
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.script import Call, calls, say
 from tests.serving import Serve

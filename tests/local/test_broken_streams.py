@@ -22,10 +22,10 @@ from holdfast.core.agent import retries
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.retries import allowed_output
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX, input_bound
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.retries import allowed_output
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse

@@ -20,11 +20,12 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookContext, Trigger, hook
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolContext, tool
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.local import LocalDriver
 from holdfast.models.function_model import FunctionModel

@@ -16,7 +16,6 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ApprovalRule, JsonSchemaFormat
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
@@ -25,6 +24,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.events import MessageArrived, StopRequested
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.execution_events import ApprovalRequested, Observed
 from holdfast.local import LocalDriver, call_tasks
 from holdfast.local.executor import Approver

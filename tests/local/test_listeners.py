@@ -19,10 +19,10 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire import execution_events
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived, ToolCallCompleted
 from holdfast.local import LocalDriver, listeners

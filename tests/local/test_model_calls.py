@@ -20,10 +20,10 @@ from holdfast.core.agent.policies import (
     SummaryPolicy,
     TextFormat,
 )
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import Message, pairing_problem
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel

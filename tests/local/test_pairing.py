@@ -7,9 +7,9 @@ import asyncio
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.tools import tool
 from holdfast.core.conversation.messages import ToolCall, pairing_problem
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.execution_events import ToolCallCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls

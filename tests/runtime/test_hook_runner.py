@@ -8,10 +8,10 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import tool
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.transition import HOOK_STEPS_MAX
+from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import MALFORMED_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.remote_tools import RemoteTool, remote_tool
+from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.runtime.remote_tool_checks import check_remote, checked_calls
 from holdfast.testing.script import say

@@ -13,10 +13,11 @@ import pytest
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import ToolExited, run_tool
 from holdfast.testing.script import call, say

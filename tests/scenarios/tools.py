@@ -6,7 +6,9 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from holdfast.core.agent.tools import AnyTool, StopRun, ToolContext, tool
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_results import StopRun
+from holdfast.core.tools.tools import AnyTool, tool
 
 GATE_SECONDS_MAX = 90
 

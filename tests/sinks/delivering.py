@@ -17,8 +17,8 @@ from temporalio.service import RPCError
 from activities.transcript_cache import TranscriptCache
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
 from holdfast.core.wire.sink_contracts import SinkStart, sink_id
 from holdfast.models import OpenAIChat, ProviderSettings

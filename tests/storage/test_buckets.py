@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
+from holdfast.core.tools.tool_context import ToolContext
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.object_store import Objects
 from holdfast.storage.parts import EncodedParts

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentDefinition, StopRun, tool
-from holdfast.core.agent.tools import AnyTool, ToolContext
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.truncation import FETCH_TOOL
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import AnyTool
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import run_tool, with_fetch_tool
 from holdfast.storage.fetch_result_tool import FETCHED_BYTES_MAX, RESULT_KEPT_BYTES_MAX, ResultStore

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.errors import ObjectMissing, PayloadRefused, StorageFailed
+from holdfast.core.tools.tool_context import ToolContext
 from holdfast.storage.encryption import EncryptionCodec
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import Key, KeyRing

@@ -10,10 +10,10 @@ import pytest
 from activities.records import whose
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.agent.tools import ToolContext
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.truncation import RECORDS_TOOL
+from holdfast.core.tools.tool_context import ToolContext
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.storage.data_converter import converter, records_of
 from holdfast.storage.object_store import Objects

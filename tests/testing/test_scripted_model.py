@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
-from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tools import tool
 from holdfast.core.wire.endpoint_refusals import CONTEXT_WORDS
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings

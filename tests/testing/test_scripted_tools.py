@@ -13,9 +13,10 @@ import pytest
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import ToolContext, tool
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.testing import scripted_tools

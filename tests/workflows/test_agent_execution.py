@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.tools import tool
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import tool
 from holdfast.testing.script import Call, calls, say
 from tests.serving import Serve
 

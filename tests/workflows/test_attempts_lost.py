@@ -6,11 +6,11 @@ import pytest
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType  # noqa: A004  # its name
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import ModelCancelled, ModelFailed
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, CallProgress
 from tests.core.building import BOOM, Run
 from workflows.execution.activity_calls import failed_usage, tool_error

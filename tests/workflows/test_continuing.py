@@ -15,11 +15,11 @@ from temporalio.client import WorkflowUpdateFailedError
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     EVENTS_QUERY,
     MESSAGE_SIGNAL,

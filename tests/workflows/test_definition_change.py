@@ -16,11 +16,11 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import CHANGE_SIGNAL, INFERENCE_ACTIVITY, DefinitionChange
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Reply, call, calls, say

@@ -12,12 +12,12 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, AgentState, tool
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.tools import ToolContext
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import RESERVED, RUN_METADATA_BYTES_MAX, checked_metadata
 from holdfast.core.base.bounds import SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Reply, calls, say, turn_number

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import AgentDefinition, AgentState, tool
-from holdfast.core.agent.remote_tools import remote_tool
-from holdfast.core.agent.tools import REQUIRED_ARGUMENTS_MAX, missing_arguments
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.steps import Outcome
+from holdfast.core.tools.remote_tools import remote_tool
+from holdfast.core.tools.tool_traits import REQUIRED_ARGUMENTS_MAX, missing_arguments
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel

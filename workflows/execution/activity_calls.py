@@ -23,15 +23,17 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
-from holdfast.core.agent.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
-from holdfast.core.agent.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_LOST
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
+from holdfast.core.tools.tool_results import StopRun, ToolReply, reply_of
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     INFERENCE_ACTIVITY,

@@ -20,7 +20,6 @@ from temporalio.exceptions import FailureError
 from holdfast.core.agent.initial_state import as_defined, first_run, new_agent
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import known_subagents
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import replace
@@ -55,6 +54,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.start import between_steps, may_change
 from holdfast.core.session.session_state import MESSAGE_ID
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import AGENT_EXECUTION, CarriedRun, ExecutionInput, StopRequest, ToolCatalog
 from holdfast.core.wire.execution_record import question_of, without_record

@@ -15,7 +15,6 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import reachable
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -33,6 +32,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
 from workflows import summaries
 from workflows.execution.activity_calls import (

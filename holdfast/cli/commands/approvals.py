@@ -17,10 +17,10 @@ from holdfast.cli.options import AsJson, UnderWayId, with_server
 from holdfast.cli.screens import output, pending_calls
 from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.call_digest import SHORT_CHARS, short_digest
 from holdfast.core.base.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.conversation.verdicts import Decision, Verdict
 

@@ -17,8 +17,8 @@ from holdfast.cli.shell_completion import agent_names
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 

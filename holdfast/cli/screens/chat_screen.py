@@ -17,9 +17,9 @@ from holdfast.cli.screens.chat_output import ENDS, ChatOutput
 from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
 from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.client.watch_events import Watched
-from holdfast.core.agent.tools import problems_text
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed
 from holdfast.core.base.safe_text import printable
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning

@@ -1,1 +1,1 @@
-"""What an agent is: its definition, tools, hooks and budget, and the state of one execution."""
+"""What an agent is: its definition, hooks and budget, and the state of one execution."""

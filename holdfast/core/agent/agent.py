@@ -19,9 +19,9 @@ from holdfast.core.agent.definition_errors import definition_of
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tool_selection import ALL
-from holdfast.core.agent.tools import AnyTool, Tool, tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.tools.tools import AnyTool, Tool, tool
 
 KindT = TypeVar("KindT")
 

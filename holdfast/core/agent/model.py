@@ -8,11 +8,11 @@ from typing import Final, Protocol
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tool_traits import ToolSchema
 
 IN_WORDS: Final = TextFormat()
 

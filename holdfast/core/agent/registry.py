@@ -9,12 +9,12 @@ from holdfast.core.agent.capability_bundles import Capability, hook_names, tool_
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import ALL, named
-from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.bounds import NAMES_LISTED_MAX, REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.tools.tools import AnyTool
 
 
 def resolve(

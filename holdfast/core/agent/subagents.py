@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.bounds import SUBAGENTS_AT_ONCE_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import UnknownAgent
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.tools.tool_traits import ToolSchema
 
 SUBAGENTS_STARTED_MAX: Final = 1_000
 """The most subagents that one execution starts in all; those that a subagent starts count for that subagent."""

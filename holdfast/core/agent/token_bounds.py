@@ -17,10 +17,10 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.agent.subagents import spawn_schema
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, json_size
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart
+from holdfast.core.tools.tool_traits import ToolTraits
 
 MESSAGE_OVERHEAD: Final = 48
 """Tokens that stand around a message's own words: its role, its end, and the tags of a tool's result.

@@ -14,10 +14,10 @@ from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tools import AnyTool, Tool
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
+from holdfast.core.tools.tools import AnyTool, Tool
 
 ValueT = TypeVar("ValueT")
 

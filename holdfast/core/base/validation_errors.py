@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
 
 WORDS: Final = (
     (re.compile(r"^Value error, "), ""),
@@ -24,3 +28,12 @@ def problem_text(problem: ErrorDetails) -> str:
     for python, plain in WORDS:
         text = python.sub(plain, text)
     return text
+
+
+def problems_text(error: ValidationError) -> str:
+    """Return every problem in one line, each with its field."""
+    problems = [
+        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem_text(problem)}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return clamped("; ".join(problems), ERROR_CHARS_MAX)

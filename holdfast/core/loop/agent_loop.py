@@ -20,10 +20,10 @@ from typing import Final, assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, step_id
 from holdfast.core.agent.hooks import ENDING, Trigger
-from holdfast.core.agent.retries import BUDGET_SPENT
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.base.frozen import trusted
+from holdfast.core.base.retries import BUDGET_SPENT
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.loop import (

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import HookTraits, Trigger, in_order
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.stop_reasons import OverrideRule
+from holdfast.core.tools.tool_traits import ToolTraits
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from typing import assert_never
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
-from holdfast.core.agent.tools import ended_without_answer, missing_arguments
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
@@ -40,6 +39,8 @@ from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.loop.transition import Transition
+from holdfast.core.tools.tool_errors import ended_without_answer
+from holdfast.core.tools.tool_traits import missing_arguments
 from holdfast.core.wire.execution_events import (
     SubagentCompleted,
     SubagentSpawned,

@@ -15,10 +15,8 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
     CARRIED_BYTES_MAX,
@@ -33,11 +31,13 @@ from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
+from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 

@@ -12,9 +12,9 @@ from hashlib import sha256
 from typing import Final
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.conversation.messages import Message
+from holdfast.core.tools.tool_traits import ToolSchema
 
 DIGEST_HEX: Final = 32
 """Digits kept of a SHA-256: 128 bits."""

@@ -11,13 +11,13 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.agent.retries import MODEL_SECONDS_MAX
-from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer

@@ -1,6 +1,6 @@
 """What a user brings: one tool."""
 
-from holdfast.core.agent.tools import tool
+from holdfast.core.tools.tools import tool
 
 
 @tool

@@ -11,8 +11,8 @@ import pytest
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.search_attribute_check import compared
 from holdfast.core.agent.hooks import HookTraits, Trigger
-from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import ToolCatalog
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.models.model_apis import OPENAI

@@ -8,9 +8,10 @@ from typing import Any, NoReturn, Unpack
 
 from pydantic import ConfigDict, JsonValue, create_model
 
-from holdfast.core.agent.tools import RemoteOptions, Tool, schema_of, traits_of, with_schema
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.tools.tool_traits import RemoteOptions, schema_of, traits_of, with_schema
+from holdfast.core.tools.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

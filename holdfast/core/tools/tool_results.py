@@ -1,0 +1,83 @@
+"""What a tool returned, as the bounded text that the model sees, and `StopRun`, which ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import Field, JsonValue, TypeAdapter
+from pydantic_core import to_json
+
+from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.safe_text import clamped, encodable
+from holdfast.core.base.truncation import shortened
+from holdfast.core.conversation.stop_reasons import StopContext
+
+_STOP_CONTEXT: Final = TypeAdapter[Mapping[str, JsonValue]](StopContext)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Returned by a tool to end the run with this step: its result for the model, and why the run is to stop.
+
+    `context` goes with the stop signal, a small JSON object; one that is too large or not JSON is left out.
+    """
+
+    result: object
+    reason: str
+    context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+class ToolReply(Frozen):
+    """A tool's result as the bounded text the model sees, and why the tool asks to stop, if it does."""
+
+    text: str
+    stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+    stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
+
+
+def reply_of(value: object) -> ToolReply:
+    """Return the reply for a tool's return value."""
+    return reply_with(bounded_result(whole_text(value)), value)
+
+
+def reply_with(text: str, value: object) -> ToolReply:
+    """Return `text` as the reply of a tool that returned `value`; a StopRun asks to stop the run. Never raises."""
+    if not isinstance(value, StopRun):
+        return ToolReply(text=text)
+    return ToolReply(text=text, stop=clamped(str(value.reason), REASON_CHARS_MAX), stop_context=_fitting(value.context))
+
+
+def whole_text(value: object) -> str:
+    """Return a tool's result as text, however long: text as it is, everything else as JSON.
+
+    Never raises: the call has had its effect.
+    """
+    return encodable(_as_text(value.result if isinstance(value, StopRun) else value))
+
+
+def _fitting(context: object) -> Mapping[str, JsonValue]:
+    try:
+        return _STOP_CONTEXT.validate_python(context)
+    except (ValueError, RecursionError) as error:
+        return {"left_out": clamped(str(error), REASON_CHARS_MAX)}
+
+
+def bounded_result(text: str) -> str:
+    """Return a tool's result cut to the length that the model sees."""
+    return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+
+
+def _as_text(value: object) -> str:
+    """Return `value` as text, whatever it is: the call has had its effect, so this must not fail any more."""
+    if isinstance(value, str):
+        return value
+    try:
+        return to_json(value, inf_nan_mode="strings").decode()
+    except Exception:  # noqa: BLE001  # a serializer of the value's own class can raise anything
+        with suppress(Exception):
+            return repr(value)
+    return f"(a {type(value).__name__} that cannot be shown)"

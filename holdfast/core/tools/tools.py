@@ -1,0 +1,158 @@
+"""`@tool`: makes a Python function a tool that a model can call. Describes and checks tools; the drivers run them.
+
+The function's name, annotations and Google-style docstring become the schema the model sees. A parameter annotated
+`ToolContext` is filled in by us and hidden from the model.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast, get_args, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_traits import ToolOptions, ToolSchema, ToolTraits, schema_of, traits_of, with_schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
+_PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[P, R]):
+    """A function with its schema and traits. Calling it calls the function."""
+
+    function: Callable[P, R]
+    schema: ToolSchema
+    traits: ToolTraits
+    arguments: type[BaseModel]
+    context_parameter: str | None
+    retry_on: tuple[type[Exception], ...] = field(default=(), kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """What the model calls it, and its activity's type."""
+        return self.schema.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, unchecked."""
+        return self.function(*args, **kwargs)
+
+    def tries_again(self, error: BaseException) -> bool:
+        """Return whether a call that raised `error` is retried while it has attempts left.
+
+        Never for what we raise ourselves: arguments that do not fit will not fit the next time.
+        """
+        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError)
+
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        """Return the keyword arguments for the function, converted to its types.
+
+        Raises InvalidArguments, naming every bad field, when `arguments` do not fit the schema.
+        """
+        try:
+            checked = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            raise InvalidArguments(problems_text(error)) from None
+        fields = type(checked).model_fields
+        bound: dict[str, Any] = {str(field.alias): getattr(checked, name) for name, field in fields.items()}
+        if self.context_parameter is not None:
+            bound[self.context_parameter] = context
+        return bound
+
+
+AnyTool = Tool[Any, Any]
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, retry_on: tuple[type[Exception], ...] = (), **options: Unpack[ToolOptions]
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry_on: tuple[type[Exception], ...] = (),
+    **options: Unpack[ToolOptions],
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a tool of a function, sync (run in a thread) or async.
+
+    Args:
+        function: the function, when used as a bare decorator.
+        name: what the model calls it; the function's own name by default.
+        retry_on: exceptions after which a call is begun again, with a growing wait, up to `attempts_max`; any other
+            goes to the model at once.
+        options: see `ToolOptions` and `RemoteOptions`.
+
+    Raises InvalidInput, naming the tool, for what cannot be offered to a model and for options that contradict each
+    other.
+    """
+
+    def decorate(target: Callable[P, R]) -> Tool[P, R]:
+        tool_name = name or str(getattr(target, "__name__", ""))
+        traits = traits_of(tool_name, options, retry_on)
+        summary, about = _docstring(target)
+        arguments, context_parameter = _arguments_model(tool_name, target, about)
+        parameters = arguments.model_json_schema()
+        parameters.pop("title", None)
+        schema = schema_of(tool_name, summary, parameters)
+        traits = replace(with_schema(traits, schema), context=context_parameter is not None)
+        return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
+
+    return decorate if function is None else decorate(function)
+
+
+def _arguments_model(
+    tool_name: str, function: Callable[..., Any], about: Mapping[str, str]
+) -> tuple[type[BaseModel], str | None]:
+    """Return a model of the function's parameters, and the name of the one that takes the context."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, tuple[Any, FieldInfo]] = {}
+    context_parameter: str | None = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InvalidInput(f"tool {tool_name!r}: parameter {parameter.name!r} must be an ordinary named parameter")
+        if parameter.name not in hints:
+            raise InvalidInput(f"tool {tool_name!r}: parameter {parameter.name!r} needs a type annotation")
+        if ToolContext in (hints[parameter.name], *get_args(hints[parameter.name])):
+            context_parameter = parameter.name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        field_info = Field(default, alias=parameter.name, description=about.get(parameter.name))
+        # fields have names of ours, because a parameter may be called like something of pydantic's (`json`, `_id`)
+        fields[f"argument_{len(fields)}"] = (hints[parameter.name], cast("FieldInfo", field_info))
+    config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model = create_model(tool_name, __config__=config, **cast("dict[str, Any]", fields))
+    return model, context_parameter
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return the docstring's text before its sections, and the `Args:` description of each parameter."""
+    summary: list[str] = []
+    about: dict[str, list[str]] = {}
+    section = parameter = ""
+    for line in (inspect.getdoc(function) or "").splitlines():
+        if heading := _SECTION.fullmatch(line):
+            section = heading[1]
+        elif not section:
+            summary.append(line)
+        elif section in ("Args", "Arguments"):
+            if entry := _PARAMETER.fullmatch(line):
+                parameter = entry[1]
+                about[parameter] = [entry[2]]
+            elif parameter and line.strip():
+                about[parameter].append(line.strip())
+    return "\n".join(summary).strip(), {name: " ".join(lines) for name, lines in about.items()}
