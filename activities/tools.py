@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pydantic import JsonValue
 from pydantic_core import from_json
@@ -24,7 +24,7 @@ from activities.attempt_admission import (
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.agent.toolset import Toolset
+from holdfast.core.agent.toolset import Toolset, with_mcp_tools
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.tool_context import ToolContext
@@ -152,12 +152,21 @@ async def take_up(request: PickupTime) -> PickupTime:
     return request
 
 
+class PinnedTools(Protocol):
+    """The MCP tools that runs have pinned."""
+
+    async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
+        """Return the tools of the catalog with that digest."""
+        ...
+
+
 class Catalog:
     """Resolves which of this worker's tools and hooks an agent gets, and checks arguments against a tool."""
 
-    def __init__(self, toolset: Toolset, prices: PriceList) -> None:
+    def __init__(self, toolset: Toolset, prices: PriceList, mcp: PinnedTools | None = None) -> None:
         self._toolset = toolset
         self._prices = prices
+        self._mcp = mcp
 
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
@@ -179,8 +188,12 @@ class Catalog:
             context=ContextPolicy(compiler=request.compiler),
             approvals=request.approvals,
         )
+        toolset = self._toolset
         try:
-            equipment = self._toolset.equip(definition)
+            if request.mcp is not None and self._mcp is not None:
+                pinned = await self._mcp.pinned_tools(request.mcp)
+                toolset, definition = with_mcp_tools(toolset, definition, pinned)
+            equipment = toolset.equip(definition)
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers; start it with `--import MODULE` for those of a module)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
@@ -189,6 +202,7 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            mcp=request.mcp,
             # a synchronous read would block heartbeats and all other calls of the worker
             prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

@@ -72,6 +72,12 @@ ModelApi: TypeAlias = Annotated[
         metavar="MODEL",
     ),
 ]
+McpFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcp", help="The file of MCP servers; default: HOLDFAST_MCP, else mcp.yaml if it is there.", metavar="FILE"
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,

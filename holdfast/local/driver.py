@@ -174,6 +174,9 @@ class LocalDriver(Generic[AnswerT]):
         """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks."""
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
+        if definition.mcp:
+            text = f"agent {definition.name!r} names MCP servers, which only a worker reaches"
+            raise InvalidInput(f"{text}; run it on one, or give it the tools themselves")
         toolset = self._toolset.equip(definition)
         refuse_remote(toolset.tools.values())
         loop = AgentLoop(

@@ -36,6 +36,7 @@ from holdfast.core.tools.tool_results import StopRun, ToolReply, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
+    CALL_MCP_TOOL_ACTIVITY,
     INFERENCE_ACTIVITY,
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
@@ -49,6 +50,8 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
+    McpCall,
+    McpResolved,
     PickupTime,
     SummaryInput,
     SummaryText,
@@ -90,12 +93,13 @@ HOOKS_MARGIN: Final = timedelta(seconds=1)
 """The time that running hooks may take besides the hooks themselves."""
 
 
-async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
+async def resolve_tools(definition: AgentDefinition, mcp: McpResolved | None) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps its tools."""
+    request = ToolsRequest.of(definition, workflow.now(), mcp.catalog if mcp else None)
     catalog: ToolCatalog = await locally(
         workflow.execute_local_activity(
             RESOLVE_TOOLS_ACTIVITY,
-            ToolsRequest.of(definition, workflow.now()),
+            request,
             result_type=ToolCatalog,
             start_to_close_timeout=RESOLVE.attempt,
             schedule_to_close_timeout=RESOLVE.total,
@@ -228,15 +232,23 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, metadata: Mapping[str, JsonValue]
+    command: CallTool,
+    traits: ToolTraits,
+    time_left: timedelta | None,
+    metadata: Mapping[str, JsonValue],
+    mcp: str | None = None,
 ) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
+
+    A tool of an MCP server is found in the catalog with the digest `mcp`.
 
     Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
 
     Its result is any JSON value; an object with `"kind": "holdfast.reply"`, `text` and `stop` also asks to stop.
     """
-    arguments = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    arguments: tuple[object, ...] = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    if traits.mcp is not None and mcp is not None:
+        arguments = (McpCall(catalog=mcp, name=traits.name, arguments=command.call.arguments),)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
@@ -276,7 +288,7 @@ async def _tool_on(  # each of them is the call's own
     arguments: Sequence[object],
 ) -> RawValue:
     result: RawValue = await workflow.execute_activity(
-        traits.name,
+        traits.name if traits.mcp is None else CALL_MCP_TOOL_ACTIVITY,
         args=arguments,
         result_type=RawValue,  # the SDK would fail the whole run for an unreadable one
         task_queue=task_queue,

@@ -68,6 +68,7 @@ from workflows.execution.activity_calls import call_error, resolve_tools, take_u
 from workflows.execution.current_details import CurrentDetails
 from workflows.execution.definition_change import opening_of, priced, resolved
 from workflows.execution.executor import SHORTEST, Ends, Executor
+from workflows.execution.mcp_calls import STOPPED, is_stopping, resolve_mcp, time_for
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
 from workflows.execution.pending_approvals import PendingApprovals
@@ -274,7 +275,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         if change is None:
             return loop
         try:
-            resolution = await resolved(change)
+            resolution = await resolved(change, partial(is_stopping, self._inbox))
         except asyncio.CancelledError:
             self._cancelled()
             self._act(held)
@@ -283,6 +284,9 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             refusal = call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
             self._state, _ = loop.step(self._state, ChangeRefused(refusal, workflow.now()))
             self._act_or_hold(held)  # another change may have come meanwhile
+            return loop
+        if resolution is None:
+            self._act(held)
             return loop
         self._start = replace(self._start, definition=change.definition, subagents=change.subagents)
         self._set_catalog(resolution.catalog)
@@ -347,7 +351,12 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """Resolve the tools and the time; if that fails, the run ends with the reason."""
         try:
             if self._start.carried is None:
-                self._begin_with(await resolve_tools(self._start.definition))
+                definition = self._start.definition
+                mcp = await resolve_mcp(
+                    definition, time_for(self._start.budget, self._begins_at), partial(is_stopping, self._inbox)
+                )
+                if mcp is not STOPPED:
+                    self._begin_with(await resolve_tools(definition, mcp))
             else:
                 self._begins_at = (await take_up()).at
         except asyncio.CancelledError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -12,6 +12,7 @@ from holdfast.core.loop.events import DefinitionChanged
 from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows.execution.activity_calls import resolve_tools
+from workflows.execution.mcp_calls import STOPPED, resolve_mcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def opening_of(
         definition = replace(definition, system_prompt=prompt)
     known = known_subagents(definition, subagents)
     spawn = spawn_schema(known) if known else None
-    return TranscriptPrefix(definition=definition, tools=tuple(each.name for each in catalog.tools), spawn=spawn)
+    names = tuple(each.name for each in catalog.tools)
+    return TranscriptPrefix(definition=definition, tools=names, spawn=spawn, mcp=catalog.mcp)
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
@@ -43,12 +45,15 @@ def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
     return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
 
 
-async def resolved(change: DefinitionChange) -> ResolvedChange:
-    """Return `change` resolved on this worker, recorded.
+async def resolved(change: DefinitionChange, unwanted: Callable[[], bool]) -> ResolvedChange | None:
+    """Return `change` resolved on this worker, recorded; none when it became `unwanted` meanwhile.
 
     Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
     """
-    catalog = await resolve_tools(change.definition)
+    mcp = await resolve_mcp(change.definition, None, unwanted)
+    if mcp is STOPPED:
+        return None
+    catalog = await resolve_tools(change.definition, mcp)
     opening = opening_of(change.definition, catalog, change.subagents)
     definition = replace(opening.definition, llm=priced(change.definition.llm, catalog))
     return ResolvedChange(catalog, opening, DefinitionChanged(definition, catalog.at, change.budget))

@@ -140,7 +140,8 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left(), self._state().metadata)
+            mcp = self._transcript.opening.mcp
+            result = await call_tool(command, traits, self._time_left(), self._state().metadata, mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()

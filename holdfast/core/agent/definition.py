@@ -17,6 +17,7 @@ from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, ServerName
 
 OVERRIDES_MAX: Final = 100
 """The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
@@ -90,7 +91,7 @@ class AgentDefinition(Frozen):
     (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks.
+    hooks. `mcp` names MCP servers of the worker: the agent gets their tools, besides its own.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
@@ -106,6 +107,7 @@ class AgentDefinition(Frozen):
     llm: LLM = LLM()
     tools: ToolChoice = ()
     tools_deny: Names = ()
+    mcp: Annotated[tuple[ServerName, ...], Field(max_length=SERVERS_MAX), AfterValidator(distinct)] = ()
     sequential: bool = False
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)

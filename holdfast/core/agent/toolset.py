@@ -14,9 +14,11 @@ from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
 from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
+from holdfast.core.base.frozen import replace
 from holdfast.core.tools.tools import AnyTool, Tool
 
 ValueT = TypeVar("ValueT")
@@ -110,6 +112,17 @@ class Toolset:
         if name not in by_name:
             raise InvalidInput(f"agent {definition.name!r} names the compiler {name!r}, {nearest(name, by_name)}")
         return by_name[name]
+
+
+def with_mcp_tools(
+    toolset: Toolset, definition: AgentDefinition, tools: Iterable[AnyTool]
+) -> tuple[Toolset, AgentDefinition]:
+    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named."""
+    every = tuple(tools)
+    names = [tool.name for tool in every if tool.name not in definition.tools_deny]
+    if definition.tools != ALL:
+        definition = replace(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
+    return toolset.joined(Toolset(tools=every)), definition
 
 
 def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names: Collection[str]) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import FETCH_TOOL, RECORDS_TOOL
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.messages import NAME_PATTERN
+from holdfast.core.tools.mcp_servers import ServerName
 
 REQUIRED_ARGUMENTS_MAX: Final = 32
 """The most required arguments that a run checks; a tool with more checks for missing ones itself."""
@@ -35,7 +36,7 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.5
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 """The most attempts of a call that fail by themselves: by taking too long, or by raising one of `retry_on`."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote")
+DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp")
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -50,6 +51,8 @@ RESERVED_NAMES: Final = frozenset(
         "branch_conversation",
         "find_session",
         "keep_session",
+        "resolve_mcp",
+        "call_mcp_tool",
         "spawn",
         FETCH_TOOL,
         RECORDS_TOOL,
@@ -80,6 +83,8 @@ class ToolTraits(Frozen):
     remote: bool = False
     required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
     """The arguments without which no call of it starts."""
+    mcp: ServerName | None = None
+    """The MCP server that serves it; none for a tool of a worker's own."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)

@@ -30,13 +30,14 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
-from holdfast.core.base.json_values import ShallowMap
+from holdfast.core.base.json_values import JsonMap, ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.mcp_servers import ServerName
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
@@ -61,6 +62,8 @@ INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
+RESOLVE_MCP_ACTIVITY: Final = "resolve_mcp"
+CALL_MCP_TOOL_ACTIVITY: Final = "call_mcp_tool"
 TAKE_UP_ACTIVITY: Final = "take_up"
 SNAPSHOT_QUERY: Final = "snapshot"
 PART_QUERY: Final = "part"
@@ -79,6 +82,9 @@ TOOLS_BUSY: Final = "ToolsBusy"
 """The type of the failure of a tool call that found no slot; its detail is the number of attempts it used."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
+
+MCP_LEFT_OUT_MAX: Final = 20
+"""How many lines about left out MCP tools a history keeps."""
 
 
 def waiting_queue(task_queue: str) -> str:
@@ -194,11 +200,13 @@ class ToolsRequest(Frozen):
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
+    mcp: Digest | None = None
+    """The catalog of its MCP servers' tools, in the record store."""
     at: AwareDatetime
 
     @classmethod
-    def of(cls, definition: AgentDefinition, at: datetime) -> Self:
-        """Return the request of an agent with this definition."""
+    def of(cls, definition: AgentDefinition, at: datetime, mcp: Digest | None = None) -> Self:
+        """Return the request of an agent with this definition, and that catalog of MCP tools."""
         return cls(
             agent=definition.name,
             tools=definition.tools,
@@ -208,6 +216,7 @@ class ToolsRequest(Frozen):
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,
+            mcp=mcp,
             at=at,
         )
 
@@ -227,6 +236,31 @@ class ToolCatalog(Frozen):
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""
     prices: Prices | None = None
+    mcp: Digest | None = None
+    """The catalog of MCP tools that those of `tools` with a server are from."""
+
+
+class McpRequest(Frozen):
+    """The MCP servers that an agent names, for its worker to list."""
+
+    agent: str
+    servers: tuple[ServerName, ...]
+
+
+class McpResolved(Frozen):
+    """The catalog of the servers' tools, which is in the record store, and what was left out of it."""
+
+    catalog: Digest
+    tools: int
+    left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
+
+
+class McpCall(Frozen):
+    """One call of an MCP server's tool, by the name and the catalog that the run has pinned."""
+
+    catalog: Digest
+    name: str
+    arguments: JsonMap
 
 
 class PickupTime(Frozen):
