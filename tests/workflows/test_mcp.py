@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHandle
 
-from holdfast import AgentDefinition
+from holdfast import AgentDefinition, ExecutionBudget, tool
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.wire.contracts import CHANGE_SIGNAL, DefinitionChange
 from holdfast.testing.script import call, say
 from tests.mcp.places import noted, trial, until_noted
 from tests.serving import Serve
@@ -152,3 +156,46 @@ async def test_a_run_keeps_the_tools_that_it_began_with_when_another_worker_and_
     assert (second.body or {})["tools"] == (first.body or {})["tools"]
     about = {tool["function"]["name"]: tool["function"]["description"] for tool in (second.body or {})["tools"]}
     assert about["till_pay"] == "Pay an amount."
+
+
+async def test_the_time_limit_does_not_wait_for_a_server_that_starts(serve: Serve) -> None:
+    program = "import time; time.sleep(60)"
+    slow = {"till": McpServer(name="till", command=(sys.executable, "-c", program))}
+    agent = replace(AGENT, budget=ExecutionBudget(max_seconds=1))
+    async with serve([say("never")], mcp=slow) as served:
+        execution_id = await served.client.start(agent, "pay")
+        state = await asyncio.wait_for(served.client.result(execution_id), 20)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert served.endpoint.requests == ()
+
+
+async def test_a_run_that_continues_as_new_keeps_its_tools(serve: Serve, tmp_path: Path, settings: Settings) -> None:
+    ledger = tmp_path / "mcp"
+    script = [call("till_add", a=1, b=2), call("till_add", a=3, b=4), say("done")]
+    async with serve(script, mcp=stdio(ledger)) as served:
+        client = await Holdfast.connect(dataclasses.replace(settings, continue_events=1))
+        result = await client.run(AGENT, "add")
+        bodies = [each.body or {} for each in served.endpoint.requests]
+    assert [step.tool_executions[0].result for step in result.state.steps[:2]] == ["3", "7"]
+    assert bodies[2]["tools"] == bodies[0]["tools"]
+    assert noted(ledger) == ["add 1 2", "add 3 4"]
+
+
+async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve, tmp_path: Path) -> None:
+    ledger = tmp_path / "mcp"
+    waiting = AgentDefinition(name="clerk", tools=("look",), approvals=(ApprovalRule(tools=("look",)),))
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    script = [call("look"), call("till_add", a=1, b=2), say("done")]
+    async with serve(script, [look], mcp=stdio(ledger)) as served:
+        execution_id = await served.client.start(waiting, "look")
+        [call_id] = await waiting_calls(served.client, execution_id)
+        change = DefinitionChange(definition=replace(waiting, mcp=("till",)))
+        await served.client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, change)
+        await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        state = await served.client.result(execution_id)
+    assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]

@@ -68,7 +68,7 @@ from workflows.execution.activity_calls import call_error, resolve_tools, take_u
 from workflows.execution.current_details import CurrentDetails
 from workflows.execution.definition_change import opening_of, priced, resolved
 from workflows.execution.executor import SHORTEST, Ends, Executor
-from workflows.execution.mcp_calls import STOPPED, is_stopping, resolve_mcp, time_for
+from workflows.execution.mcp_calls import Unlisted, is_stopping, resolve_mcp, time_for
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
 from workflows.execution.pending_approvals import PendingApprovals
@@ -351,11 +351,11 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """Resolve the tools and the time; if that fails, the run ends with the reason."""
         try:
             if self._start.carried is None:
-                definition = self._start.definition
-                mcp = await resolve_mcp(
-                    definition, time_for(self._start.budget, self._begins_at), partial(is_stopping, self._inbox)
-                )
-                if mcp is not STOPPED:
+                definition, left = self._start.definition, time_for(self._start.budget, self._begins_at)
+                mcp = await resolve_mcp(definition, left, partial(is_stopping, self._inbox))
+                if mcp is Unlisted.LATE:  # a timer has fired, so this is no first task
+                    self._begins_at = workflow.now()
+                elif mcp is not Unlisted.STOPPED:
                     self._begin_with(await resolve_tools(definition, mcp))
             else:
                 self._begins_at = (await take_up()).at

@@ -12,7 +12,7 @@ from holdfast.core.loop.events import DefinitionChanged
 from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows.execution.activity_calls import resolve_tools
-from workflows.execution.mcp_calls import STOPPED, resolve_mcp
+from workflows.execution.mcp_calls import Unlisted, resolve_mcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def resolved(change: DefinitionChange, unwanted: Callable[[], bool]) -> Re
     Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
     """
     mcp = await resolve_mcp(change.definition, None, unwanted)
-    if mcp is STOPPED:
+    if isinstance(mcp, Unlisted):
         return None
     catalog = await resolve_tools(change.definition, mcp)
     opening = opening_of(change.definition, catalog, change.subagents)

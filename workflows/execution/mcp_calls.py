@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
 
 from temporalio import workflow
 from temporalio.workflow import ActivityCancellationType
@@ -20,13 +19,11 @@ from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 from workflows.timeouts import MCP
 
 
-class Stopped(Enum):
-    """That a stop came first."""
+class Unlisted(Enum):
+    """What came before the servers' lists: a stop, or the time limit."""
 
     STOPPED = "stopped"
-
-
-STOPPED: Final = Stopped.STOPPED
+    LATE = "late"
 
 
 def is_stopping(inbox: Iterable[Event]) -> bool:
@@ -44,31 +41,33 @@ def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
 
 async def resolve_mcp(
     definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool]
-) -> McpResolved | Stopped | None:
+) -> McpResolved | Unlisted | None:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
-    None for an agent without any; STOPPED when it became `unwanted` meanwhile: a stop does not wait for a server that
+    None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
     starts. Raises ActivityError.
     """
     if not definition.mcp:
         return None
-    listing = asyncio.create_task(_listed(definition, time_left))
+    listing = asyncio.create_task(_listed(definition))
     # one that is cancelled ends with an error that nobody reads
     listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        await workflow.wait_condition(lambda: listing.done() or unwanted())
-        return listing.result() if listing.done() else STOPPED
+        await workflow.wait_condition(lambda: listing.done() or unwanted(), timeout=time_left)
+        return listing.result() if listing.done() else Unlisted.STOPPED
+    except TimeoutError:
+        return Unlisted.LATE
     finally:
         listing.cancel()
 
 
-async def _listed(definition: AgentDefinition, time_left: timedelta | None) -> McpResolved:
+async def _listed(definition: AgentDefinition) -> McpResolved:
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,
         McpRequest(agent=definition.name, servers=definition.mcp),
         result_type=McpResolved,
         start_to_close_timeout=MCP.attempt,
-        schedule_to_close_timeout=MCP.total if time_left is None else min(MCP.total, time_left),
+        schedule_to_close_timeout=MCP.total,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MCP.retry,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
