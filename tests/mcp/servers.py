@@ -32,7 +32,7 @@ def add(a: int, b: int) -> int:
 @server.tool(description=os.environ.get("PAY_ABOUT", "Pay an amount."))
 def pay(amount: int, ctx: Context[Any, Any]) -> str:
     meta = ctx.request_context.meta
-    key = dict(meta).get("holdfast.dev/idempotency-key", "") if meta else ""  # type: ignore[call-overload]
+    key = dict(meta).get("holdfast.dev/idempotency-key", "") if meta else ""
     note(f"pay {amount} {key}")
     return f"paid {amount} {os.environ.get('CURRENCY', '')}".strip()
 

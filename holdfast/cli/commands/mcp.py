@@ -18,7 +18,8 @@ from holdfast.cli.options import AsJson, McpFile
 from holdfast.cli.screens import output
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
-from holdfast.core.base.safe_text import clamped, printable
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.pool import MISSING, McpPool
 from holdfast.mcp.server_file import DEFAULT_FILE, FORM, read_servers
@@ -142,8 +143,7 @@ def _offer(server: McpServer, catalog: McpCatalog, offer: Offer, *, as_json: boo
         if rows:
             table = Table(title, "", "", box=None, pad_edge=False)
             for name, hint, about in rows:
-                line = " ".join(clamped(about, ABOUT_CHARS_MAX).split())
-                table.add_row(escape(printable(name)), hint, escape(printable(line)))
+                table.add_row(escape(printable(name)), hint, escape(on_a_line(about, ABOUT_CHARS_MAX)))
             output.tables().print(table)
     for line in catalog.left_out:
         screen.print(escape(printable(f"left out: {line}")))
