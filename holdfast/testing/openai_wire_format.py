@@ -41,7 +41,7 @@ def _wire_message(message: Message) -> dict[str, Any]:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         wire["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.sent_arguments}}
             for call in message.tool_calls
         ]
         wire["content"] = message.content or None

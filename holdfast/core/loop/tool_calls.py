@@ -78,7 +78,8 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
 def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
-    for index, call in enumerate(transition.step.requested_tool_calls):
+    for index, requested in enumerate(transition.step.requested_tool_calls):
+        call = requested.normalized  # the model's own text stays with what it requested: a call may yet be changed
         problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
@@ -285,7 +286,7 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     still_open = {each.call.id: each for each in transition.execution.open_calls}
     for index, call in transition.step.unanswered_calls:
         if index not in but:
-            each = still_open.get(call.id) or OpenCall(index=index, call=call)
+            each = still_open.get(call.id) or OpenCall(index=index, call=call.normalized)
             _record(transition, each.ended or _cancelled(transition, each))
     transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
