@@ -43,7 +43,7 @@ class OutputType:
             # the warnings are about instances that were never checked: of dataclasses, or changed since
             return self.adapter.dump_json(checked, by_alias=True, warnings="error").decode()
         except ValidationError as error:
-            problem = problems_text(error)
+            problem = problems_text(error, "the result")
         except Exception as error:  # noqa: BLE001  # a validator or serializer of the type's own can raise anything
             problem = f"{type(error).__name__}: {error}"
         raise ValueError(" ".join(clamped(problem, PROBLEM_CHARS_MAX).split()))
