@@ -102,10 +102,11 @@ def _activity_of(
             refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
             reply = await _run(tool, arguments, _metadata(metadata), results, spans)
-        if reply.stop is None:
+        # plain text is the common result; only JSON or a requested stop pays for the envelope in the history
+        stop = None if reply.stop is None else {"stop": reply.stop, "context": dict(reply.stop_context)}
+        if stop is None and reply.result_type == "text":
             return reply.text
-        # plain text is the common result; only a requested stop pays for the envelope in the history
-        return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
+        return {"kind": REPLY_KIND, "text": reply.text, "type": reply.result_type, **(stop or {})}
 
     return run
 

@@ -118,7 +118,9 @@ class Executor:
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = error_record(error, call.name)
         else:
-            return ToolReturned(call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context)
+            return ToolReturned(
+                call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context, reply.result_type
+            )
         return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
 
     async def run_hooks(self, command: RunHooks) -> Event:

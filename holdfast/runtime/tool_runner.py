@@ -22,6 +22,10 @@ class ToolExited(HoldfastError):
     """A tool tried to end its process; only the call ends."""
 
 
+class InvalidResult(HoldfastError):
+    """What a tool returned does not fit its return annotation; the model is told that the call has had its effect."""
+
+
 class Results(Protocol):
     """A store for long results, of which the model sees only a part."""
 
@@ -54,7 +58,8 @@ async def run_tool(
 ) -> ToolReply:
     """Check `arguments`, run the tool and return its bounded reply; `apart` as in `user_code.call_foreign`.
 
-    Raises InvalidArguments before anything ran, or whatever the tool raised; anything but an ordinary exception
+    Raises InvalidArguments before anything ran, InvalidResult for what does not fit the tool's declared output, or
+    whatever the tool raised; anything but an ordinary exception
     (SystemExit, a cancellation of its own) becomes ToolExited. Cancelling cancels an async tool; it raises
     CallCancelled in the thread of a sync one.
     """
@@ -67,7 +72,17 @@ async def run_tool(
         record = error_record(exited.error, tool.name)
         message = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"
         raise ToolExited(message) from None
-    text = whole_text(value)
+    text = whole = _whole_text(tool, value)
     if results is not None and tool.name != FETCH_TOOL:
-        text = await results.bounded(text, context, tool.traits.timeout_seconds - (clock() - started_at))
-    return reply_with(bounded_result(text), value)
+        text = await results.bounded(whole, context, tool.traits.timeout_seconds - (clock() - started_at))
+    return reply_with(bounded_result(text), value, whole)
+
+
+def _whole_text(tool: AnyTool, value: object) -> str:
+    if tool.output is None:
+        return whole_text(value)
+    try:
+        return tool.output.text_of(value)
+    except ValueError as problem:
+        what = "the tool has run and had its effect, but what it returned does not fit its return annotation"
+        raise InvalidResult(f"{what}: {problem}") from None

@@ -24,6 +24,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -32,7 +33,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
 from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
-from holdfast.core.tools.tool_results import StopRun, ToolReply, reply_of
+from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
@@ -244,7 +245,8 @@ async def call_tool(
 
     Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
 
-    Its result is any JSON value; an object with `"kind": "holdfast.reply"`, `text` and `stop` also asks to stop.
+    Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
+    the text is JSON, `stop` that the run is to stop.
     """
     arguments: tuple[object, ...] = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
     if traits.mcp is not None and mcp is not None:
@@ -388,9 +390,12 @@ def _reply(result: object) -> ToolReply:
     if fields.get("kind") != REPLY_KIND:
         return reply_of(fields)
     text, stop = fields.get("text", ""), fields.get("stop")
-    if stop is None:
-        return reply_of(text)
-    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {})))
+    reply = reply_of(
+        text if stop is None else StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {}))
+    )
+    # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
+    whole_json = fields.get("type") == "json" and reply.text == text and is_json(reply.text)
+    return replace(reply, result_type="json") if whole_json else reply
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -149,7 +149,11 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
+        at = workflow.now()
+        returned = ToolReturned(
+            call.id, result.text, started_at, at, result.stop, result.stop_context, result.result_type
+        )
+        return (returned,)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place."""

@@ -57,7 +57,7 @@ def message_tokens(message: Message, tool_output_chars_max: int | None = None) -
     if message.tool_call_id is not None:
         tokens += len(message.tool_call_id.encode())
     for call in message.tool_calls:
-        tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.arguments_text)
+        tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.sent_arguments)
     return tokens
 
 

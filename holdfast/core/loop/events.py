@@ -14,7 +14,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
-from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ResultType
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 
@@ -97,7 +97,8 @@ class SummaryFailed:
 class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
-    `stop` is the reason for which the tool asks to stop, `stop_context` its facts.
+    `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
+    result is the JSON of a value.
     """
 
     call_id: str
@@ -106,6 +107,7 @@ class ToolReturned:
     at: datetime
     stop: str | None = None
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    result_type: ResultType = "text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,15 @@ from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
 from holdfast.core.conversation.messages import ToolCall
-from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
+from holdfast.core.conversation.steps import (
+    CallStage,
+    ErrorRecord,
+    InferenceResponse,
+    OpenCall,
+    Outcome,
+    ResultType,
+    ToolExecution,
+)
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
@@ -78,7 +86,8 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
 def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
-    for index, call in enumerate(transition.step.requested_tool_calls):
+    for index, requested in enumerate(transition.step.requested_tool_calls):
+        call = requested.normalized  # the model's own text stays with what it requested: a call may yet be changed
         problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
@@ -245,10 +254,11 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     if each.stage is not CallStage.RUNNING:
         return
     result, error = None, None
+    result_type: ResultType = "text"
     share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
     match event:
         case ToolReturned():
-            result = event.result
+            result, result_type = event.result, event.result_type
         case ToolFailed():
             error = event.error
         case SubagentReturned():
@@ -261,9 +271,10 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     if error is not None:
         error = replace(error, message=clamped_json(error.message, share))
     elif result is not None:
-        result = shortened(result, share)
+        whole, result = result, shortened(result, share)
+        result_type = result_type if result == whole else "text"  # what is cut is no JSON any more
     each = replace(each, started_at=event.started_at)
-    execution = _ended(transition, each, outcome, result=result, error=error)
+    execution = _ended(transition, each, outcome, result=result, result_type=result_type, error=error)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
     if isinstance(event, ToolReturned) and event.stop is not None:
@@ -285,7 +296,7 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     still_open = {each.call.id: each for each in transition.execution.open_calls}
     for index, call in transition.step.unanswered_calls:
         if index not in but:
-            each = still_open.get(call.id) or OpenCall(index=index, call=call)
+            each = still_open.get(call.id) or OpenCall(index=index, call=call.normalized)
             _record(transition, each.ended or _cancelled(transition, each))
     transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
@@ -406,6 +417,7 @@ def _ended(
     outcome: Outcome,
     *,
     result: str | None = None,
+    result_type: ResultType = "text",
     error: ErrorRecord | None = None,
 ) -> ToolExecution:
     return trusted(
@@ -414,6 +426,7 @@ def _ended(
         call=each.call,
         outcome=outcome,
         result=result,
+        result_type=result_type,
         error=error,
         started_at=each.started_at or transition.at,
         completed_at=transition.at,

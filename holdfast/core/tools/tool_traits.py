@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.frozen import Frozen, canonical, is_none, replace
 from holdfast.core.base.retries import TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import FETCH_TOOL, RECORDS_TOOL
@@ -126,19 +126,28 @@ class ToolOptions(RemoteOptions, total=False):
 
 
 class ToolSchema(Frozen):
-    """A tool as the model sees it; `parameters` is a JSON Schema object."""
+    """A tool as the model sees it; `parameters` is a JSON Schema object.
+
+    `output` is the JSON Schema of its results, where it declares one; chat completions have no place for it.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, JsonValue]
+    output: Mapping[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
 
 
-def schema_of(tool_name: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSchema:
+def schema_of(
+    tool_name: str,
+    description: str,
+    parameters: Mapping[str, JsonValue],
+    output: Mapping[str, JsonValue] | None = None,
+) -> ToolSchema:
     """Return the tool's schema; raises InvalidInput when the description is too long."""
     if len(description) > TOOL_DESCRIPTION_CHARS_MAX:
         size = f"its description (a docstring before its sections) has {len(description):,} characters"
         raise InvalidInput(f"tool {tool_name!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
-    return ToolSchema(name=tool_name, description=description, parameters=parameters)
+    return ToolSchema(name=tool_name, description=description, parameters=parameters, output=output)
 
 
 def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
@@ -146,7 +155,7 @@ def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
     names = schema.parameters.get("required")
     required = tuple(map(str, names)) if isinstance(names, list) else ()
     checked = required if len(required) <= REQUIRED_ARGUMENTS_MAX else ()
-    return replace(traits, described_bytes=len(canonical(schema)), required=checked)
+    return replace(traits, described_bytes=len(canonical(replace(schema, output=None))), required=checked)
 
 
 def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) -> str | None:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.tools.output_types import OutputType, output_type
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_traits import ToolOptions, ToolSchema, ToolTraits, schema_of, traits_of, with_schema
 
@@ -38,6 +39,8 @@ class Tool(Generic[P, R]):
     arguments: type[BaseModel]
     context_parameter: str | None
     retry_on: tuple[type[Exception], ...] = field(default=(), kw_only=True)
+    output: OutputType | None = field(default=None, kw_only=True)
+    """What its return annotation declares; none leaves results unchecked."""
 
     @property
     def name(self) -> str:
@@ -108,9 +111,10 @@ def tool(
         arguments, context_parameter = _arguments_model(tool_name, target, about)
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
-        schema = schema_of(tool_name, summary, parameters)
+        output = output_type(tool_name, target)
+        schema = schema_of(tool_name, summary, parameters, None if output is None else output.schema)
         traits = replace(with_schema(traits, schema), context=context_parameter is not None)
-        return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
+        return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on, output=output)
 
     return decorate if function is None else decorate(function)
 

@@ -76,7 +76,7 @@ WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The type of the failure of a call that was under way when its worker shut down."""
 
 REPLY_KIND: Final = "holdfast.reply"
-"""The `kind` of a tool's result that can also ask to stop: an object with `text` and `stop`."""
+"""The `kind` of a tool's result that says more than a text: an object with `text`, its `type` (`json`) and `stop`."""
 
 TOOLS_BUSY: Final = "ToolsBusy"
 """The type of the failure of a tool call that found no slot; its detail is the number of attempts it used."""
