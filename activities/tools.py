@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue
 from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -21,12 +20,15 @@ from activities.attempt_admission import (
     failure_of,
     refuse_spent,
 )
+from activities.heartbeats import pulse
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tools import AnyTool
@@ -96,43 +98,48 @@ def _activity_of(
     tool: AnyTool, slots: ToolSlots | None, results: Results | None, spans: Spans | None
 ) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
-    async def run(arguments: dict[str, Any], metadata: Any = None) -> str | dict[str, Any]:  # noqa: ANN401  # JSON or bytes of it
+    async def run(
+        arguments: dict[str, Any],
+        call: Any = None,  # noqa: ANN401  # JSON
+        metadata: Any = None,  # noqa: ANN401  # bytes of JSON
+    ) -> str | dict[str, Any]:
         # a local activity has no server-side attempts to count
         if not tool.traits.local:
             refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments, _metadata(metadata), results, spans)
-        if reply.stop is None:
-            return reply.text
-        # plain text is the common result; only a requested stop pays for the envelope in the history
-        return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
+            reply = await _run(tool, arguments, _call_context(call, metadata), results, spans)
+        # plain text is the common result; only what asks for more than that pays for the envelope in the history
+        return reply.text if reply.stop is None and not reply.metadata else _envelope(reply)
 
     return run
 
 
-def _metadata(value: object) -> Mapping[str, JsonValue]:
-    """Return the agent's metadata from a call's input; long metadata comes as bytes."""
-    if isinstance(value, bytes):
-        value = from_json(value)
-    return cast("Mapping[str, JsonValue]", value) if isinstance(value, dict) else {}
+def _envelope(reply: ToolReply) -> dict[str, Any]:
+    stop = {"stop": reply.stop, "context": dict(reply.stop_context)} if reply.stop is not None else {}
+    metadata = {"metadata": dict(reply.metadata)} if reply.metadata else {}
+    return {"kind": REPLY_KIND, "text": reply.text, **stop, **metadata}
+
+
+def _call_context(value: object, metadata: object) -> CallContext:
+    """Return the call's context from its input; long metadata comes behind it, as bytes."""
+    call = CallContext.model_validate(value) if isinstance(value, dict) else NO_CALL
+    return replace(call, metadata=from_json(metadata)) if isinstance(metadata, bytes) else call
 
 
 async def _run(
     tool: AnyTool,
     arguments: dict[str, Any],
-    metadata: Mapping[str, JsonValue],
+    call: CallContext,
     results: Results | None,
     spans: Spans | None,
 ) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
-    context = ToolContext(
-        execution_id=execution_id,
-        idempotency_key=named_id(execution_id, info.activity_id),
-        attempt=attempt_number(tool.traits),
-        metadata=metadata,
-    )
-    running = partial(run_tool, tool, arguments, context, results=results, apart=True)
+    key = named_id(execution_id, info.activity_id)
+    attempt = attempt_number(tool.traits)
+    context = ToolContext.of(call, execution_id=execution_id, idempotency_key=key, attempt=attempt)
+    on_progress = None if info.is_local else pulse().report
+    running = partial(run_tool, tool, arguments, context, results=results, apart=True, on_progress=on_progress)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
             # apart from the event loop, which heartbeats and calls the model

@@ -40,6 +40,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply
@@ -109,7 +110,9 @@ class Executor:
         tool, call = self.toolset.tools[command.call.name], command.call
         execution_id = state.running.execution_id
         key = named_id(execution_id, call_name(command.step_number, command.index))
-        context = ToolContext(execution_id, key, attempt=1, metadata=state.metadata)
+        # a copy: tools cannot change the state
+        call_context = CallContext.model_validate_json(canonical(command.context)) if command.context else NO_CALL
+        context = ToolContext.of(call_context, execution_id=execution_id, idempotency_key=key, attempt=1)
         started_at = self.clock()
         try:
             reply = await _attempted(tool, call.arguments, context, self.results)
@@ -118,7 +121,8 @@ class Executor:
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = error_record(error, call.name)
         else:
-            return ToolReturned(call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context)
+            at, stop = self.clock(), reply.stop
+            return ToolReturned(call.id, reply.text, started_at, at, stop, reply.stop_context, reply.metadata)
         return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
 
     async def run_hooks(self, command: RunHooks) -> Event:

@@ -24,6 +24,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -31,6 +32,7 @@ from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_L
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.tools.call_context import CallContext
 from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
 from holdfast.core.tools.tool_results import StopRun, ToolReply, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
@@ -227,16 +229,15 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     return ran.runs
 
 
-async def call_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, metadata: Mapping[str, JsonValue]
-) -> ToolReply:
+async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
-    Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
+    Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call.
 
-    Its result is any JSON value; an object with `"kind": "holdfast.reply"`, `text` and `stop` also asks to stop.
+    Its result is any JSON value; an object with `"kind": "holdfast.reply"` and `text` can also have `stop`, which asks
+    to stop, with a `context`, and `metadata`, changes of the agent's.
     """
-    arguments = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    arguments = (command.call.arguments, *(_carried(command.context) if command.context else ()))
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
@@ -250,10 +251,10 @@ async def call_tool(
     return _reply(_read(result, command, traits))
 
 
-def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
-    """Return metadata for a call's input: long ones as bytes, which are stored once, outside the history."""
-    data = to_json(metadata)
-    return data if len(data) >= SEGMENT_BYTES_MIN else metadata
+def _carried(context: CallContext) -> tuple[object, ...]:
+    """Return what a call's input has of its context: long metadata apart, as bytes, stored once outside the history."""
+    data = to_json(context.metadata)
+    return (context,) if len(data) < SEGMENT_BYTES_MIN else (replace(context, metadata={}), data)
 
 
 def _used_when_refused(error: ActivityError) -> int | None:
@@ -375,10 +376,11 @@ def _reply(result: object) -> ToolReply:
     fields = cast("dict[str, object]", result)
     if fields.get("kind") != REPLY_KIND:
         return reply_of(fields)
-    text, stop = fields.get("text", ""), fields.get("stop")
-    if stop is None:
-        return reply_of(text)
-    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {})))
+    text, stop, metadata = fields.get("text", ""), fields.get("stop"), fields.get("metadata")
+    stopping = StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {}))
+    reply = reply_of(text if stop is None else stopping)
+    # the loop checks them: a worker in another language can have written anything
+    return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -140,7 +140,7 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left(), self._state().metadata)
+            result = await call_tool(command, traits, self._time_left())
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -148,7 +148,8 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
+        stop, facts, metadata = result.stop, result.stop_context, result.metadata
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, metadata),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place."""

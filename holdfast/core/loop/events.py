@@ -97,7 +97,8 @@ class SummaryFailed:
 class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
-    `stop` is the reason for which the tool asks to stop, `stop_context` its facts.
+    `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `metadata` are added to the agent's;
+    a value of none removes an entry. Any worker in any language can have written them: they are checked here.
     """
 
     call_id: str
@@ -106,6 +107,7 @@ class ToolReturned:
     at: datetime
     stop: str | None = None
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
