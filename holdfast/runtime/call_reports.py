@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.safe_text import clamped
-from holdfast.core.tools.call_context import ToolProgress, progress_of
+from holdfast.core.tools.call_context import ToolProgress, bounded_progress
 from holdfast.core.tools.tool_context import ToolContext
 
 LOGGER: Final = logging.getLogger("holdfast.tool")
@@ -46,7 +46,11 @@ class CallReports:
         """Take a report; it is passed on soon."""
         if self._listener is None:
             return
-        report = progress_of(self._context.call_id, self._tool, self._context.attempt, text, fraction)
+        line, share = bounded_progress(text, fraction)
+        call = self._context
+        report = ToolProgress(
+            call_id=call.call_id, tool=self._tool, step=call.step, attempt=call.attempt, text=line, fraction=share
+        )
         with self._lock:
             self._latest = report
             if self._passing_on or self._over:

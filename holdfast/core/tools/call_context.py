@@ -57,14 +57,14 @@ class ToolProgress(Frozen):
 
     call_id: str
     tool: str
+    step: int
     attempt: int
     text: str = ""
     fraction: float | None = None
 
 
-def progress_of(call_id: str, tool: str, attempt: int, text: object, fraction: object) -> ToolProgress:
-    """Return a report within its bounds, whatever the tool gives: progress must not fail a call."""
+def bounded_progress(text: object, fraction: object) -> tuple[str, float | None]:
+    """Return the text and the fraction of a report within their bounds: progress must not fail a call."""
     known = isinstance(fraction, int | float) and fraction == fraction  # noqa: PLR0124  # NaN is not
     share = float(min(1, max(0, fraction))) if known and isinstance(fraction, int | float) else None
-    line = clamped(str(text), PROGRESS_TEXT_CHARS_MAX)
-    return ToolProgress(call_id=call_id, tool=tool, attempt=attempt, text=line, fraction=share)
+    return clamped(str(text), PROGRESS_TEXT_CHARS_MAX), share
