@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json
 from temporalio import activity
@@ -43,6 +43,7 @@ from holdfast.core.wire.contracts import (
     ToolsRequest,
 )
 from holdfast.runtime.argument_check import argument_problem
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results, run_tool
 
@@ -86,17 +87,26 @@ def tool_activities(
     slots: ToolSlots | None = None,
     results: Results | None = None,
     spans: Spans | None = None,
+    resources: OpenResources = NO_RESOURCES,
 ) -> list[Callable[..., Any]]:
     """Return an activity for each tool, with the tool's name; tools that are not `local` share `slots`.
 
-    `results` stores results that are too long for a model. `spans` traces each attempt.
+    `results` stores results that are too long for a model. `spans` traces each attempt. `resources` are what the tools
+    share.
     """
-    return [_activity_of(tool, None if tool.traits.local else slots, results, spans) for tool in tools]
+    around = _Around(results, spans, resources)
+    return [_activity_of(tool, None if tool.traits.local else slots, around) for tool in tools]
 
 
-def _activity_of(
-    tool: AnyTool, slots: ToolSlots | None, results: Results | None, spans: Spans | None
-) -> Callable[..., Any]:
+class _Around(NamedTuple):
+    """What a worker's tools share."""
+
+    results: Results | None
+    spans: Spans | None
+    resources: OpenResources
+
+
+def _activity_of(tool: AnyTool, slots: ToolSlots | None, around: _Around) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(
         arguments: dict[str, Any],
@@ -107,7 +117,7 @@ def _activity_of(
         if not tool.traits.local:
             refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments, _call_context(call, metadata), results, spans)
+            reply = await _run(tool, arguments, _call_context(call, metadata), around)
         # plain text is the common result; only what asks for more than that pays for the envelope in the history
         return reply.text if reply.stop is None and not reply.metadata else _envelope(reply)
 
@@ -130,8 +140,7 @@ async def _run(
     tool: AnyTool,
     arguments: dict[str, Any],
     call: CallContext,
-    results: Results | None,
-    spans: Spans | None,
+    around: _Around,
 ) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
@@ -139,7 +148,9 @@ async def _run(
     attempt = attempt_number(tool.traits)
     context = ToolContext.of(call, execution_id=execution_id, idempotency_key=key, attempt=attempt)
     on_progress = None if info.is_local else pulse().report
-    running = partial(run_tool, tool, arguments, context, results=results, apart=True, on_progress=on_progress)
+    results, spans, resources = around
+    run = partial(run_tool, results=results, resources=resources, apart=True, on_progress=on_progress)
+    running = partial(run, tool, arguments, context)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
             # apart from the event loop, which heartbeats and calls the model

@@ -49,6 +49,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
 from holdfast.runtime.model_progress import Progress
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.tool_runner import Results, run_tool
 from holdfast.runtime.user_code import was_cancelled
 
@@ -75,6 +76,7 @@ class Executor:
     run_child: RunChild
     clock: Callable[[], datetime]
     results: Results | None = None
+    resources: OpenResources = NO_RESOURCES
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Call the model; when cancelled, report its partial answer."""
@@ -115,7 +117,7 @@ class Executor:
         context = ToolContext.of(call_context, execution_id=execution_id, idempotency_key=key, attempt=1)
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, context, self.results)
+            reply = await _attempted(tool, call.arguments, context, self.results, self.resources)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
@@ -225,14 +227,18 @@ class _TookTooLong(Exception):
 
 
 async def _attempted(
-    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
+    tool: AnyTool,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+    results: Results | None,
+    resources: OpenResources,
 ) -> ToolReply:
     """Run the tool; retry as often as its traits allow, after a timeout or an error that it retries on."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
     last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
-            return await run_tool(tool, arguments, context, results=results)
+            return await run_tool(tool, arguments, context, results=results, resources=resources)
     except Exception as error:
         if limit.expired() and isinstance(error, TimeoutError):
             if last:
@@ -240,4 +246,4 @@ async def _attempted(
         elif last or not tool.tries_again(error):
             raise
     await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results, resources)
