@@ -15,6 +15,7 @@ from pydantic import BaseModel
 import holdfast.core
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capability_bundles import Capability
+from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
@@ -244,6 +245,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         delta=some_messages,
         target=marks,
         max_output_tokens=st.none() | counts,
+        run=st.none() | st.builds(RunFacts, agent=names, agent_id=ids, step_number=counts, error_count=counts),
     ),
     st.builds(SummaryInput, llm=st.builds(LLM, model=st.none() | st.just("m")), max_output_tokens=st.none() | counts),
     st.builds(BufferPage, messages=some_messages),

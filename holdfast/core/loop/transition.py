@@ -232,5 +232,7 @@ class Transition:
             execution_count=state.execution_count,
             steps=steps,
             tool_executions=step.tool_executions if step else (),
+            message_count=len(state.messages),
+            deadline=self.execution.time_limit_at,
             errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
         )
