@@ -73,6 +73,11 @@ class Workers:
         self._ready = ready
         self._after_start = after_start
 
+    @property
+    def closing_seconds(self) -> float:
+        """How long it may take, after the calls, to close what the tools share."""
+        return self._resources.closing_seconds
+
     async def __aenter__(self) -> Self:
         await self._ready()  # a polling worker gets calls at once
         await self._resources.open(apart=True)

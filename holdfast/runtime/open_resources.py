@@ -50,6 +50,11 @@ class OpenResources:
         self._leave = asyncio.Event()
         self._holding: Future[None] | None = None
 
+    @property
+    def closing_seconds(self) -> float:
+        """How long closing all of them may take."""
+        return CLOSE_SECONDS_MAX * len(self._resources) + LEFT_SECONDS if self._resources else 0.0
+
     def loop_for(self, tool: AnyTool) -> asyncio.AbstractEventLoop | None:
         """Return the loop on which an async tool must run; none for one that takes no resource."""
         return self._loop if tool.resources else None
@@ -82,11 +87,11 @@ class OpenResources:
             return
         loop.call_soon_threadsafe(self._leave.set)
         left = asyncio.wrap_future(holding)
-        longest = CLOSE_SECONDS_MAX * len(self._resources) + LEFT_SECONDS
-        done, _ = await asyncio.wait([left], timeout=longest)
+        done, _ = await asyncio.wait([left], timeout=self.closing_seconds)
         if not done:
             left.cancel()
-            LOGGER.warning("the resources did not close within %g s: a tool blocks the loop of the tools", longest)
+            seconds = self.closing_seconds
+            LOGGER.warning("the resources did not close within %g s: a tool blocks the loop of the tools", seconds)
         self._loop = self._holding = None
         self._values = []
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +19,12 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.runtime.open_resources import ResourceFailed
+from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say
+from tests.chaos.processes import worker as worker_process
 from tests.serving import Serve
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Pool:
@@ -116,6 +122,38 @@ async def test_the_worker_program_ends_with_the_name_of_what_does_not_open(
     mine = replace(settings, modules=("failing_tools",))
     with pytest.raises(ResourceFailed, match="'database' could not be opened"):
         await worker.serve(mine, WorkerSettings(), attended=False, tools_only=False)
+
+
+CLOSING = """
+import asyncio
+from pathlib import Path
+
+@resource
+async def database() -> AsyncIterator[Pool]:
+    Path({opened!r}).touch()
+    yield Pool()
+    await asyncio.sleep(3)
+    Path({closed!r}).touch()
+"""
+
+
+@pytest.mark.temporal
+async def test_a_worker_that_is_told_to_end_lets_its_resources_close(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than calls may that refuse to end."""
+    opened, closed = tmp_path / "opened", tmp_path / "closed"
+    source = CLOSING.format(opened=str(opened), closed=str(closed))
+    (tmp_path / "closing_tools.py").write_text(MODULE.format(resource=source))
+    monkeypatch.chdir(tmp_path)
+    async with FakeOpenAI([say("done")]) as endpoint:
+        environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "HOLDFAST_GRACE_SECONDS": "0.1"}
+        modules = ("closing_tools",)
+        async with worker_process(settings, endpoint, tmp_path / "ledger", environment, modules) as process:
+            assert opened.exists()
+            os.kill(process.pid, signal.SIGTERM)
+            assert await asyncio.to_thread(process.ended_within, 60) == 0
+    assert closed.exists()
 
 
 def test_a_tool_without_its_resource_is_named_as_the_worker_loads_it(
