@@ -149,7 +149,8 @@ async def serve(
         _say(f"{READY}: {where}, {what}{events}{read_at}")
         await stopping.wait()
         grace = serving.grace_seconds
-        loop.call_later(grace + STUBBORN_SECONDS, _end, 1, guardian)  # a call can refuse to be cancelled
+        longest = grace + STUBBORN_SECONDS + workers.closing_seconds
+        loop.call_later(longest, _end, 1, guardian)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)

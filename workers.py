@@ -43,6 +43,7 @@ from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.mcp.pool import McpPool
 from holdfast.models.endpoint import prices_of
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
@@ -70,18 +71,30 @@ class Workers:
         ready: Callable[[], Awaitable[None]],
         after_start: Callable[[], Awaitable[None]] | None = None,
         at_end: Callable[[], Awaitable[None]] | None = None,
+        resources: OpenResources = NO_RESOURCES,
     ) -> None:
+        self._resources = resources
         self.parts: Final = parts
         self._ready = ready
         self._after_start = after_start
         self._at_end = at_end
 
+    @property
+    def closing_seconds(self) -> float:
+        """How long it may take, after the calls, to close what the tools share."""
+        return self._resources.closing_seconds
+
     async def __aenter__(self) -> Self:
         await self._ready()  # a polling worker gets calls at once
-        for part in self.parts:
-            await part.__aenter__()
-        if self._after_start is not None:
-            await self._after_start()
+        await self._resources.open(apart=True)
+        try:
+            for part in self.parts:
+                await part.__aenter__()
+            if self._after_start is not None:
+                await self._after_start()
+        except BaseException:
+            await self._resources.close()
+            raise
         return self
 
     async def __aexit__(
@@ -90,6 +103,7 @@ class Workers:
         ends = await asyncio.gather(
             *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
+        await self._resources.close()
         if self._at_end is not None:
             await self._at_end()
         for end in ends:  # a part that cannot serve any more has cancelled our task; this is its error
@@ -130,12 +144,14 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers)
     ours = _our_activities(inference, Hooks(toolset.hooks), catalog, servers, record_activities)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
+    resources = OpenResources(tools, toolset.resources)
+    activities_of = partial(tool_activities, tools, results=results, spans=traces.spans, resources=resources)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=WORKFLOWS,
         workflow_runner=AgentWorkflowRunner(observer=guardian),
-        activities=[*ours, *tool_activities(tools, slots, results, traces.spans)],
+        activities=[*ours, *activities_of(slots=slots)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
@@ -151,14 +167,14 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts = [agents]
     if tools or mcp:
         queue = waiting_queue(settings.task_queue)
-        activities = tool_activities(tools, results=results, spans=traces.spans)
-        activities.append(McpTools(pool, records, results=results, spans=traces.spans).call)
+        activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
         parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices)
-    return Workers(*parts, ready=ready, after_start=partial(_begin_sinks, client, starts), at_end=pool.close)
+    begin = partial(_begin_sinks, client, starts)
+    return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
 
 
 def _our_activities(
@@ -240,10 +256,12 @@ def make_tools_worker(
         raise InvalidInput(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
-    activities = tool_activities(tools, results=results, spans=_traces_of(settings).spans)
+    resources = OpenResources(tools, toolset.resources)
+    spans = _traces_of(settings).spans
+    activities = tool_activities(tools, results=results, spans=spans, resources=resources)
     heartbeats = Heartbeats(guardian)
     part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
-    return Workers(part, ready=partial(_make_ready, client, heartbeats))
+    return Workers(part, ready=partial(_make_ready, client, heartbeats), resources=resources)
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:

@@ -19,7 +19,7 @@ from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
-from holdfast.core.agent.context_view import CompilerContext
+from holdfast.core.agent.context_view import NO_FACTS, CompilerContext
 from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
@@ -158,6 +158,7 @@ class Inference:
                 activity.info().workflow_id or "",
                 metadata=call.metadata or {},
                 system_prompt=definition.system_prompt,
+                run=call.run or NO_FACTS,
             )
         )
 

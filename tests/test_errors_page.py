@@ -23,6 +23,7 @@ TYPED = {"ErrorRecord": "type", "ApplicationError": "type", "Refused": "kind", "
 
 OUTSIDE_THE_CORE = (
     "holdfast.mcp.errors",
+    "holdfast.runtime.open_resources",
     "holdfast.runtime.tool_runner",
     "holdfast.runtime.user_code",
     "holdfast.testing.scripted_tools",

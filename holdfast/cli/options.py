@@ -139,7 +139,7 @@ Metadata: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--metadata",
-        help="Metadata for the run's tools and hooks, as NAME=VALUE (text); repeatable. No secrets.",
+        help="Metadata for the run's tools and hooks, as NAME=VALUE, JSON or text; repeatable. No secrets.",
         metavar="NAME=VALUE",
     ),
 ]

@@ -63,6 +63,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
 from holdfast.core.loop.start import may_change, rests
+from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
@@ -76,6 +77,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import refuse_remote
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
@@ -115,6 +117,7 @@ class LocalDriver(Generic[AnswerT]):
         agents: the subagents that it, or one of them, may call.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
+        resources: what the tools share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
         records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
@@ -136,6 +139,7 @@ class LocalDriver(Generic[AnswerT]):
         agents: Iterable[Agent[Any] | AgentDefinition] = (),
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
+        resources: Iterable[Resource] = (),
         approver: Approver | None = None,
         results: Results | None = None,
         records: ExecutionStore | None = None,
@@ -147,7 +151,7 @@ class LocalDriver(Generic[AnswerT]):
     ) -> None:
         definition, subagents = with_subagents(agent, agents := tuple(agents))
         self._answers = answers_of(agent)
-        toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
         if records is not None:
@@ -156,6 +160,7 @@ class LocalDriver(Generic[AnswerT]):
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
+        self._resources, self._owns_resources = OpenResources(toolset.tools, toolset.resources), True
         self._loop, self._executor = self._equipped(definition, depth_left)
         for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
@@ -188,7 +193,10 @@ class LocalDriver(Generic[AnswerT]):
             step_by_step=True,
         )
         model_calls = ModelCalls(toolset, loop.subagents, self._model)
-        return loop, Executor(loop, toolset, model_calls, self._approver, self._run_child, self._clock, self._results)
+        run_child, clock = self._run_child, self._clock
+        return loop, Executor(
+            loop, toolset, model_calls, self._approver, run_child, clock, self._results, self._resources
+        )
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -285,6 +293,8 @@ class LocalDriver(Generic[AnswerT]):
         self._inbox, self._change, self._requests = Inbox(), None, {}
         self._calls = CallTasks(self._inbox, self._clock)
         try:
+            if self._owns_resources:
+                await self._resources.open(apart=False)
             while True:
                 steps_before = state.step_count
                 state, commands = loop.step(state, event)
@@ -306,6 +316,8 @@ class LocalDriver(Generic[AnswerT]):
             try:
                 await self._calls.end()
                 await self._listeners.caught_up()
+                if self._owns_resources:
+                    await self._resources.close()
                 if self._owns_model:
                     await self._model.close()
             finally:  # whoever cancels us twice does not wait for what we cancelled
@@ -439,6 +451,11 @@ class LocalDriver(Generic[AnswerT]):
             case _:
                 assert_never(command)
 
+    def _share(self, resources: OpenResources) -> None:
+        """Use the open resources of the agent that calls this one."""
+        self._resources, self._owns_resources = resources, False
+        self._executor = dataclasses.replace(self._executor, resources=resources)
+
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
         child = LocalDriver(
@@ -449,6 +466,7 @@ class LocalDriver(Generic[AnswerT]):
             agents=self._agents,
             capabilities=self._toolset.capabilities,
             compilers=self._toolset.compilers,
+            resources=self._toolset.resources,
             approver=self._approver,
             results=self._results,
             records=self._records,
@@ -458,6 +476,7 @@ class LocalDriver(Generic[AnswerT]):
             clock=self._clock,
             new_id=self._new_id,
         )
+        child._share(self._resources)  # our own class
         if self._listeners:
             child.wiretap(self._listeners.notify)
         self._children.append(child)

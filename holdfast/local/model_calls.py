@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.model import Model, ModelRequest, checked_response
-from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.agent.subagents import spawn_schema
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
@@ -36,7 +36,7 @@ class ModelCalls:
     """The model calls of one agent."""
 
     def __init__(self, toolset: AgentToolset, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
-        self._policy = toolset.definition.context
+        self._policy, self._agent = toolset.definition.context, toolset.definition.name
         self._patience = toolset.definition.model_patience_seconds
         self._compiler = toolset.compiler
         self._model = model
@@ -85,9 +85,15 @@ class ModelCalls:
         self._view = view
         if self._compiler is None:
             return tuple(view.messages)
-        prompt = state.context.system_prompt
         return self._compiler.apply(
-            CompilerContext.of(view.messages, self._policy, execution_id, metadata=state.metadata, system_prompt=prompt)
+            CompilerContext.of(
+                view.messages,
+                self._policy,
+                execution_id,
+                metadata=state.metadata,
+                system_prompt=state.context.system_prompt,
+                run=facts_of(state, self._agent),
+            )
         )
 
 

@@ -457,3 +457,11 @@ def test_hooks_need_not_do_anything() -> None:
     run.hooked(Changes())
     assert run.wanted(CallModel)
     assert run.state.metadata is before
+
+
+def test_a_hook_knows_how_long_the_conversation_is_and_when_the_time_is_up() -> None:
+    run = Run(ExecutionBudget(max_seconds=60), hooks=[hook_at("after_step")]).begin().answer("", call("a")).returns("a")
+    context = run.hook_context
+    assert context.message_count == len(run.state.messages)
+    assert context.deadline == run.state.running.time_limit_at
+    assert context.deadline is not None

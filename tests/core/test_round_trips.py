@@ -15,6 +15,7 @@ from pydantic import BaseModel
 import holdfast.core
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capability_bundles import Capability
+from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
@@ -25,6 +26,7 @@ from holdfast.core.conversation.attempt_tally import ToolAttempts
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
@@ -181,7 +183,19 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(Capability, name=names, prompt=texts),
     changes,
     tool_traits,
-    st.builds(ToolReply, text=texts, stop=st.none() | texts),
+    st.builds(ToolReply, text=texts, stop=st.none() | texts, metadata=json_maps),
+    st.builds(
+        CallContext,
+        agent=names,
+        agent_id=ids,
+        parent_agent_id=st.none() | ids,
+        step=counts,
+        call_id=texts,
+        deadline=st.none() | moments,
+        budget_left=st.builds(BudgetLeft, steps=st.none() | counts, tokens=st.none() | counts, cost=st.none() | costs),
+        metadata=json_maps,
+    ),
+    st.builds(ToolProgress, call_id=texts, tool=names, step=counts, attempt=counts, text=texts, fraction=st.none()),
     st.builds(HooksRequest, hooks=st.lists(hook_traits, max_size=2).map(tuple), context=hook_contexts),
     st.builds(HooksRan, runs=st.lists(hook_runs, max_size=2).map(tuple)),
     st.builds(
@@ -231,6 +245,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         delta=some_messages,
         target=marks,
         max_output_tokens=st.none() | counts,
+        run=st.none() | st.builds(RunFacts, agent=names, agent_id=ids, step_number=counts, error_count=counts),
     ),
     st.builds(SummaryInput, llm=st.builds(LLM, model=st.none() | st.just("m")), max_output_tokens=st.none() | counts),
     st.builds(BufferPage, messages=some_messages),

@@ -32,6 +32,7 @@ from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_L
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.tools.call_context import CallContext
 from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
 from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
@@ -233,22 +234,20 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool,
-    traits: ToolTraits,
-    time_left: timedelta | None,
-    metadata: Mapping[str, JsonValue],
-    mcp: str | None = None,
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: str | None = None
 ) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
-    A tool of an MCP server is found in the catalog with the digest `mcp`.
-
-    Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
+    Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. A tool of an MCP server
+    is found in the catalog with the digest `mcp`.
 
     Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
-    the text is JSON, `stop` that the run is to stop.
+    the text is JSON, `stop`, with a `context`, that the run is to stop, `metadata` what changes in the agent's.
     """
-    arguments: tuple[object, ...] = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    arguments: tuple[object, ...] = (
+        command.call.arguments,
+        *(_carried(command.context) if command.context else ()),
+    )
     if traits.mcp is not None and mcp is not None:
         arguments = (McpCall(catalog=mcp, name=traits.name, arguments=command.call.arguments),)
     if traits.local:
@@ -264,10 +263,10 @@ async def call_tool(
     return _reply(_read(result, command, traits))
 
 
-def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
-    """Return metadata for a call's input: long ones as bytes, which are stored once, outside the history."""
-    data = to_json(metadata)
-    return data if len(data) >= SEGMENT_BYTES_MIN else metadata
+def _carried(context: CallContext) -> tuple[object, ...]:
+    """Return what a call's input has of its context: long metadata apart, as bytes, stored once outside the history."""
+    data = to_json(context.metadata)
+    return (context,) if len(data) < SEGMENT_BYTES_MIN else (replace(context, metadata={}), data)
 
 
 def _used_when_refused(error: ActivityError) -> int | None:
@@ -389,13 +388,14 @@ def _reply(result: object) -> ToolReply:
     fields = cast("dict[str, object]", result)
     if fields.get("kind") != REPLY_KIND:
         return reply_of(fields)
-    text, stop = fields.get("text", ""), fields.get("stop")
-    reply = reply_of(
-        text if stop is None else StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {}))
-    )
+    text, stop, metadata = fields.get("text", ""), fields.get("stop"), fields.get("metadata")
+    stopping = StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {}))
+    reply = reply_of(text if stop is None else stopping)
     # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
-    whole_json = fields.get("type") == "json" and reply.text == text and is_json(reply.text)
-    return replace(reply, result_type="json") if whole_json else reply
+    if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
+        reply = replace(reply, result_type="json")
+    # the loop checks them: a worker in another language can have written anything
+    return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

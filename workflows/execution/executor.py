@@ -140,8 +140,7 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            mcp = self._transcript.opening.mcp
-            result = await call_tool(command, traits, self._time_left(), self._state().metadata, mcp)
+            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -149,11 +148,8 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        at = workflow.now()
-        returned = ToolReturned(
-            call.id, result.text, started_at, at, result.stop, result.stop_context, result.result_type
-        )
-        return (returned,)
+        stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.cli.screens import output
-from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.wire import execution_events
@@ -117,6 +117,8 @@ def _doing(watched: Watched) -> str:
             return f"step {watched.step_number}: calling the model"
         case execution_events.ToolCallStarted():
             return f"step {watched.step_number}: {watched.call.name} runs"
+        case ToolProgressed():
+            return f"step {watched.step_number}: {watched.tool} runs ({watched.line})"
         case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} runs"
         case execution_events.ApprovalRequested():
@@ -137,7 +139,7 @@ class EventLines:
             self._text.show(watched)
             return
         self._text.end()
-        when = "" if isinstance(watched, AttemptFailed) else f"{watched.at:%H:%M:%S} "
+        when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
         output.event(f"{when:9}{where}", watched.kind, _detail(watched))
 
@@ -176,5 +178,7 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{watched.hook} at {watched.trigger}"
         case AttemptFailed():
             return watched.line(datetime.now(UTC))
+        case ToolProgressed():
+            return f"{watched.tool} {watched.call_id} {watched.line}"
         case _:
             return ""

@@ -21,6 +21,7 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool, Tool, tool
 
 KindT = TypeVar("KindT")
@@ -57,6 +58,7 @@ class Agent(Generic[AnswerT]):
         subagents: the agents that it may call: agents, definitions, or names of agents in the agents folder.
         capabilities: bundles of tools, hooks and prompt text, by themselves or by name.
         compiler: turns the conversation into the messages of a model call (`@compiler`).
+        resources: what its tools share, made with `@resource`.
         approvals: which calls wait for a person: rules, or tools whose every call does.
         budget: the limits of every run.
         fields: any other field of `AgentDefinition`, by its name.
@@ -78,6 +80,7 @@ class Agent(Generic[AnswerT]):
         subagents: Iterable[str | AgentDefinition | Agent[Any]] = (),
         capabilities: Iterable[str | Capability] = (),
         compiler: Compiler | None = None,
+        resources: Iterable[Resource] = (),
         approvals: Iterable[ApprovalRule | str | AnyTool | AnyFunction] = (),
         budget: ExecutionBudget | None = None,
         **fields: Any,  # noqa: ANN401  # of any type, as in dataclasses.replace
@@ -119,6 +122,7 @@ class Agent(Generic[AnswerT]):
             hooks=_of(Hook, own_hooks),
             compilers=() if compiler is None else (compiler,),
             capabilities=_of(Capability, bundles),
+            resources=tuple(resources),
         ).joined(*(each.toolset for each in agents if isinstance(each, Agent)))
         """Its functions and those of its subagents."""
 

@@ -66,7 +66,8 @@ class HookContext(Frozen):
     model's answer of the step under way, `error` that of `on_error`. `step_number` counts from 1; 0 is before the
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
-    executions, this one included.
+    executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
+    strikes.
     """
 
     trigger: Trigger
@@ -91,6 +92,8 @@ class HookContext(Frozen):
     tool_executions: tuple[ToolExecution, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
     unpriced: tuple[str, ...] = ()
+    message_count: int = 0
+    deadline: AwareDatetime | None = None
 
 
 class Changes(Frozen):

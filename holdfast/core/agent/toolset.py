@@ -19,6 +19,7 @@ from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
 from holdfast.core.base.frozen import replace
+from holdfast.core.tools.resources import Resource, resources_for
 from holdfast.core.tools.tools import AnyTool, Tool
 
 ValueT = TypeVar("ValueT")
@@ -36,12 +37,13 @@ class AgentToolset:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools, hooks, compilers and capabilities, in the order they were registered."""
+    """Tools, hooks, compilers, capabilities and resources, in the order they were registered."""
 
     tools: tuple[AnyTool, ...] = ()
     hooks: tuple[Hook, ...] = ()
     compilers: tuple[Compiler, ...] = ()
     capabilities: tuple[Capability, ...] = ()
+    resources: tuple[Resource, ...] = ()
 
     @classmethod
     def of_modules(cls, modules: Iterable[ModuleType]) -> Toolset:
@@ -52,6 +54,7 @@ class Toolset:
             hooks=_of_kind(values, Hook),
             compilers=_of_kind(values, Compiler),
             capabilities=_of_kind(values, Capability),
+            resources=_of_kind(values, Resource),
         )
 
     def joined(self, *others: Toolset) -> Toolset:
@@ -62,6 +65,7 @@ class Toolset:
             hooks=_distinct(each for one in every for each in one.hooks),
             compilers=_distinct(each for one in every for each in one.compilers),
             capabilities=_distinct(each for one in every for each in one.capabilities),
+            resources=_distinct(each for one in every for each in one.resources),
         )
 
     def equip(self, definition: AgentDefinition) -> AgentToolset:
@@ -69,9 +73,10 @@ class Toolset:
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
         InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
-        all names.
+        all names; InvalidInput also for a tool whose resource is not offered.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
+        resources_for(tools.values(), self.resources)
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
         for number, rule in enumerate(definition.approvals):
             _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))

@@ -98,7 +98,8 @@ class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
     `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
-    result is the JSON of a value.
+    result is the JSON of a value. `metadata` are added to the agent's; a value of none removes an entry. Any worker in
+    any language can have written them: they are checked here.
     """
 
     call_id: str
@@ -108,6 +109,7 @@ class ToolReturned:
     stop: str | None = None
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     result_type: ResultType = "text"
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_traits import missing_arguments
@@ -223,7 +224,9 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     """Issue the command for this call's tool or subagent."""
     step, rules = transition.step.number, transition.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
-        transition.do(CallTool(step_number=step, index=each.index, call=each.call))
+        traits = rules.tools.get(each.call.name)
+        context = transition.call_context(each.call) if traits is not None and traits.context else None
+        transition.do(CallTool(step_number=step, index=each.index, call=each.call, context=context))
         return
     problem = problem_with_spawn(each.call, rules.subagents, rules.depth)  # a hook or a person may have changed it
     if problem is not None:
@@ -277,15 +280,23 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     execution = _ended(transition, each, outcome, result=result, result_type=result_type, error=error)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
-    if isinstance(event, ToolReturned) and event.stop is not None:
-        facts = {**event.stop_context, "tool": each.call.name, "call_id": each.call.id}
-        transition.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
+    if isinstance(event, ToolReturned):
+        _apply_wishes(transition, each.call, event)
     if transition.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
         _put(transition, waiting)
         _run_call_hooks(transition, waiting, Trigger.AFTER_TOOL)
     else:
         _close(transition, each, execution)
+
+
+def _apply_wishes(transition: Transition, call: ToolCall, event: ToolReturned) -> None:
+    """Apply what a tool asks for besides its result: a stop, and changes of the metadata."""
+    if event.stop is not None:
+        facts = {**event.stop_context, "tool": call.name, "call_id": call.id}
+        transition.signal_now(StopReason.STOP_REQUESTED, event.stop, call.name, facts)
+    if event.metadata:
+        merge_tool_metadata(transition, event.metadata, call.name)
 
 
 def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from holdfast.core.agent.budget import LIMITS
 from holdfast.core.agent.execution_state import ExecutionState
 from holdfast.core.agent.hooks import HookContext, Trigger
 from holdfast.core.agent.state import AgentState
@@ -31,6 +32,7 @@ from holdfast.core.conversation.steps import AgentStep, ErrorRecord, ToolExecuti
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.loop.commands import Command, Emit
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.tools.call_context import BudgetLeft, CallContext
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived
 
 HOOK_MESSAGES_MAX: Final = 10
@@ -183,6 +185,22 @@ class Transition:
         """Whether the loop must stop before the step under way is complete."""
         return self.execution.continuation.forbids(self.rules.override)
 
+    def call_context(self, call: ToolCall) -> CallContext:
+        """Return what the tool of `call` may know, as of now."""
+        execution = self.execution
+        left = execution.budget.after(execution.use(self.at))
+        return trusted(
+            CallContext,
+            agent=self.rules.definition.name,
+            agent_id=self._before.agent_id,
+            parent_agent_id=self._before.parent_agent_id,
+            step=self.step.number,
+            call_id=call.id,
+            deadline=execution.time_limit_at,
+            budget_left=trusted(BudgetLeft, **{limit.name: limit.of(left) for limit in LIMITS}),
+            metadata=self.metadata,
+        )
+
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
     ) -> HookContext:
@@ -214,5 +232,7 @@ class Transition:
             execution_count=state.execution_count,
             steps=steps,
             tool_executions=step.tool_executions if step else (),
+            message_count=len(state.messages),
+            deadline=self.execution.time_limit_at,
             errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
         )

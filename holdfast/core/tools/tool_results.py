@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.base.truncation import shortened
 from holdfast.core.conversation.steps import ResultType
@@ -41,6 +42,8 @@ class ToolReply(Frozen):
     """`json` only for a whole result: what was cut is no JSON any more."""
     stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    """Changes of the agent's metadata; the loop checks them."""
 
 
 def reply_of(value: object) -> ToolReply:

@@ -11,6 +11,7 @@ from typing import Final, Self
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
@@ -378,7 +379,8 @@ class InferenceInput(SparseForm):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only. Numbers are those of `commands.CallModel` and the definition; `metadata` are for a compiler.
+    first call only. Numbers are those of `commands.CallModel` and the definition; `metadata` and `run` are for a
+    compiler.
     """
 
     opening: TranscriptPrefix | None = None
@@ -391,6 +393,7 @@ class InferenceInput(SparseForm):
     patience_seconds: float = MODEL_PATIENCE_SECONDS
     input_max: int | None = None
     metadata: ShallowMap | None = None
+    run: RunFacts | None = None
     continues: Id | None = None
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
 
