@@ -12,6 +12,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.attempt_admission import AttemptFailure, attempt_number, attempted, failure_of, refuse_spent
+from activities.heartbeats import pulse
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, StorageFailed
@@ -33,6 +34,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.tools import call_mcp_tool, proxy_tools, traits_for
+from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
 from holdfast.storage.records import Records
 
@@ -105,6 +107,8 @@ class McpTools:
             execution_id=execution_id,
             idempotency_key=named_id(execution_id, info.activity_id),
             attempt=attempt_number(traits),
+            step=request.step,
+            call_id=request.call_id,
         )
         running = partial(self._reply, request, tool, traits, context)
         try:
@@ -126,7 +130,11 @@ class McpTools:
         clock = asyncio.get_running_loop().time
         started_at = clock()
         server = self._pool.servers[tool.server]
-        text = await call_mcp_tool(self._pool, server, tool, request.arguments, context)
+        reports = CallReports(tool.name, context, pulse().report)
+        try:
+            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
+        finally:
+            reports.ended()
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
         return ToolReply(text=bounded_result(text))

@@ -16,7 +16,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
-from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
 from holdfast.mcp.pool import McpPool
@@ -61,18 +61,29 @@ def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> t
 
 
 async def call_mcp_tool(
-    pool: McpPool, server: McpServer, tool: McpTool, arguments: Mapping[str, JsonValue], context: ToolContext
+    pool: McpPool,
+    server: McpServer,
+    tool: McpTool,
+    arguments: Mapping[str, JsonValue],
+    context: ToolContext,
+    reporter: CallReporter = NO_REPORTER,
 ) -> str:
     """Call the tool, and return its answer as text. Cancelling this cancels the call at the server.
+
+    `reporter` gets what the server reports of its progress.
 
     Raises McpUnavailable when the server cannot be reached in TRIES_MAX tries, McpCallFailed for an error of the tool's
     or the server's, and McpOutcomeUnknown.
     """
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reporter.progress(message or "", min(progress / total, 1.0) if total and total > 0 else None)
+
     for tried in range(1, TRIES_MAX + 1):
         try:
             async with pool.connection(server, context.execution_id) as connection:
                 meta = {KEY_META: context.idempotency_key}
-                answer = await connection.call(tool.tool, arguments, meta=meta)
+                answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report)
         except McpUnavailable:
             if tried == TRIES_MAX:
                 raise

@@ -27,6 +27,8 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
+from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
@@ -44,6 +46,9 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
+    McpCall,
+    McpRequest,
+    McpResolved,
     ModelWait,
     PageRequest,
     PickupTime,
@@ -177,6 +182,17 @@ carried_parts: dict[str, st.SearchStrategy[Any]] = {
     "steps": st.tuples(step_executions),
     "messages": st.tuples(some_messages),
 }
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+mcp_tools = st.builds(
+    McpTool,
+    name=names,
+    server=names,
+    tool=texts,
+    description=texts,
+    parameters=json_maps,
+    output=st.none() | json_maps,
+    annotations=st.builds(McpAnnotations, title=st.none() | texts, read_only=st.none() | st.booleans()),
+)
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     states,
     definitions,
@@ -253,6 +269,21 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(ToolsRequest, agent=names, tools=st.just("all") | st.just(()), at=moments, compiler=st.none() | names),
     catalogs,
     st.builds(PickupTime, at=moments),
+    st.builds(
+        McpServer,
+        name=st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True),
+        url=st.just("https://example.org/mcp"),
+        headers=st.just({"Authorization": "Bearer ${TOKEN}"}),
+        tools=st.none() | st.just(("a", "b")),
+        trusted=st.booleans(),
+    ),
+    st.builds(
+        McpCatalog, tools=st.lists(mcp_tools, max_size=2).map(tuple), left_out=st.lists(texts, max_size=2).map(tuple)
+    ),
+    st.builds(McpChange, name=texts, kind=st.just("changed"), fields=st.dictionaries(texts, st.tuples(texts, texts))),
+    st.builds(McpRequest, agent=names, servers=st.just(("github",))),
+    st.builds(McpResolved, catalog=digests, tools=counts, left_out=st.lists(texts, max_size=2).map(tuple)),
+    st.builds(McpCall, catalog=digests, name=names, arguments=json_maps, step=counts, call_id=names),
     st.builds(ArgumentsCheck, tool=names, arguments=json_maps),
     st.builds(ArgumentsChecked, problem=st.none() | texts),
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast, Settings, ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.errors import ExecutionFailed
@@ -199,3 +199,15 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
         await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
         state = await served.client.result(execution_id)
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
+
+
+async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> None:
+    script = [call("till_wait", seconds=3), say("done")]
+    async with serve(script, mcp=stdio(tmp_path / "mcp")) as served:
+        execution_id = await served.client.start(AGENT, "wait")
+        seen = [each async for each in served.client.watch(execution_id)]
+        kinds = await activities(served.client.temporal.get_workflow_handle(execution_id))
+    reports = [each for each in seen if isinstance(each, ToolProgressed)]
+    assert reports
+    assert reports[-1].text.startswith("at ")
+    assert kinds.count("call_mcp_tool") == 1

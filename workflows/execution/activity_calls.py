@@ -249,7 +249,8 @@ async def call_tool(
         *(_carried(command.context) if command.context else ()),
     )
     if traits.mcp is not None and mcp is not None:
-        arguments = (McpCall(catalog=mcp, name=traits.name, arguments=command.call.arguments),)
+        call, step = command.call, command.step_number
+        arguments = (McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id),)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from pydantic import Field, JsonValue
+from pydantic_core import to_json
 
 from holdfast.core.base.bounds import NAME_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
@@ -88,20 +89,10 @@ def _change(before: McpTool | None, now: McpTool) -> McpChange:
     if before is None:
         return McpChange(name=now.name, kind="added")
     old, new = (
-        {name: canonical_text(getattr(tool, name)) for name in McpTool.model_fields if name != "name"}
-        for tool in (before, now)
+        {name: _text(getattr(tool, name)) for name in McpTool.model_fields if name != "name"} for tool in (before, now)
     )
     different = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
     return McpChange(name=now.name, kind="changed", fields=different)
-
-
-def canonical_text(value: object) -> str:
-    """Return a field of a tool as text: texts as they are, everything else as JSON."""
-    return value if isinstance(value, str) else canonical(_Field(value=value))[len('{"value":') : -1].decode()
-
-
-class _Field(Frozen):
-    value: McpAnnotations | JsonValue
 
 
 def legal_names(tools: Iterable[McpTool], prefixes: Mapping[str, str]) -> tuple[McpTool, ...]:
@@ -122,3 +113,8 @@ def legal_names(tools: Iterable[McpTool], prefixes: Mapping[str, str]) -> tuple[
             taken.add(name)
             named.append(replace(tool, name=name))
     return tuple(named)
+
+
+def _text(value: object) -> str:
+    """Return a field of a tool as text: texts as they are, everything else as JSON."""
+    return value if isinstance(value, str) else to_json(value).decode()

@@ -262,6 +262,8 @@ class McpCall(Frozen):
     catalog: Digest
     name: str
     arguments: JsonMap
+    step: int
+    call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
 
 
 class PickupTime(Frozen):
