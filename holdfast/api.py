@@ -12,6 +12,7 @@ from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPol
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
@@ -59,6 +60,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolExecution",
+    "Toolset",
     "Usage",
     "Verdict",
     "compiler",

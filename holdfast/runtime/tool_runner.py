@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.errors import HoldfastError, InvalidArguments
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.tools.tools import AnyTool
+from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.user_code import Exited, call_foreign
 
 
@@ -58,6 +59,8 @@ async def run_tool(
     (SystemExit, a cancellation of its own) becomes ToolExited. Cancelling cancels an async tool; it raises
     CallCancelled in the thread of a sync one.
     """
+    if tool.checked_by_schema and (problem := await asyncio.to_thread(argument_problem, tool, arguments)):
+        raise InvalidArguments(problem)
     bound = tool.bind(arguments, context)
     clock = asyncio.get_running_loop().time
     started_at = clock()

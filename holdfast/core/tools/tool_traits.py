@@ -153,12 +153,17 @@ def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) ->
     return clamped("; ".join(missing), ERROR_CHARS_MAX) if missing else None
 
 
+def check_name(name: str) -> None:
+    """Raise InvalidInput when `name` cannot name a tool."""
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise InvalidInput(f"{name!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
+    if name in RESERVED_NAMES:
+        raise InvalidInput(f"{name!r} is a name of our own; choose another with @tool(name=...)")
+
+
 def traits_of(tool_name: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
     """Return the traits of the tool `tool_name`; raises InvalidInput with the problem."""
-    if NAME_PATTERN.fullmatch(tool_name) is None:
-        raise InvalidInput(f"{tool_name!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
-    if tool_name in RESERVED_NAMES:
-        raise InvalidInput(f"{tool_name!r} is a name of our own; choose another with @tool(name=...)")
+    check_name(tool_name)
     allowed = [name for name in ToolTraits.model_fields if name not in ("name", *DERIVED)]
     for unknown in sorted(options.keys() - set(allowed)):
         raise InvalidInput(f"tool {tool_name!r} is given the option {unknown!r}, {nearest(unknown, allowed)}")
