@@ -14,6 +14,7 @@ from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
@@ -47,6 +48,7 @@ __all__ = [
     "HookContext",
     "ImagePart",
     "Message",
+    "ModelRetry",
     "Outcome",
     "Prices",
     "RemoteTool",

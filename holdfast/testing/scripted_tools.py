@@ -195,8 +195,8 @@ def _stood_for(
 ) -> AnyTool:
     """Return the tool whose schema, traits and checks a scripted one has."""
     if like is not None:
-        if isinstance(like, Tool) and like.checked_by_schema:
-            return _by_schema(name, like, traits)
+        if getattr(like, "checked_by_schema", False):
+            return _by_schema(name, cast("AnyTool", like), traits)
         function: Callable[..., Any] = getattr(like, "function", like)
         return tool(name=name, **traits)(function)
 

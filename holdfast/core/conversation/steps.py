@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, trusted
 from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.messages import Message, ToolCall
@@ -144,7 +145,9 @@ class ToolExecution(JsonForm):
     @property
     def answer(self) -> Message:
         """The one tool message that answers this call."""
-        if self.error is not None:
+        if self.error is not None and self.error.type == MODEL_RETRY and self.error.message.strip():
+            content = self.error.message
+        elif self.error is not None:
             content = f"Error ({self.error.type}): {self.error.message}"
         else:
             content = self.result or ""

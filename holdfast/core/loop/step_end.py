@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.frozen import trusted
+from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -38,8 +39,11 @@ def judge_answer(transition: Transition) -> None:
 
 
 def judge_errors(transition: Transition) -> None:
-    """Fail the execution for an error of the step, where the definition says that errors are fatal."""
-    errors = transition.step.all_errors
+    """Fail the execution for an error of the step, where the definition says that errors are fatal.
+
+    That a tool has the model try again is no such error.
+    """
+    errors = [error for error in transition.step.all_errors if error.type != MODEL_RETRY]
     if errors and transition.rules.definition.errors == "fatal":
         transition.fail(errors[0])
 

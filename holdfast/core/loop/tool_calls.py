@@ -38,6 +38,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_traits import missing_arguments
@@ -250,7 +251,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         case ToolReturned():
             result = event.result
         case ToolFailed():
-            error = event.error
+            error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
             agent = str(each.call.arguments.get("agent"))
             result, error = subagent_outcome(agent, event.status, event.answer, event.why)

@@ -35,6 +35,9 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.5
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 """The most attempts of a call that fail by themselves: by taking too long, or by raising one of `retry_on`."""
 
+RETRIES_MAX: Final = 3
+"""In how many steps in a row a tool may have the model try again, unless it says otherwise."""
+
 DERIVED: Final = ("described_bytes", "required", "context", "remote")
 """Traits that are derived, not chosen."""
 
@@ -78,6 +81,8 @@ class ToolTraits(Frozen):
     queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
     heartbeats: bool = True
     remote: bool = False
+    retries_max: int = Field(default=RETRIES_MAX, ge=0, le=100)
+    """In how many steps in a row it may have the model try again (ModelRetry)."""
     required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
     """The arguments without which no call of it starts."""
     context: bool = False
@@ -97,6 +102,7 @@ class RemoteOptions(TypedDict, total=False):
         sequential: run a call only while no other call of its step does.
         idempotent: repeating a call is harmless.
         queue_seconds_max: how long a call may wait for a worker of its `task_queue`; as long as the run by default.
+        retries_max: in how many steps in a row it may raise ModelRetry before that becomes an ordinary error.
     """
 
     timeout_seconds: float
@@ -105,6 +111,7 @@ class RemoteOptions(TypedDict, total=False):
     sequential: bool
     idempotent: bool
     queue_seconds_max: float
+    retries_max: int
 
 
 class ToolOptions(RemoteOptions, total=False):

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.tools.schema_arguments import any_arguments, object_parameters, object_schema
 from holdfast.core.tools.tool_context import ToolContext
@@ -74,9 +75,9 @@ class Tool(Generic[P, R]):
     def tries_again(self, error: BaseException) -> bool:
         """Return whether a call that raised `error` is retried while it has attempts left.
 
-        Never for what we raise ourselves: arguments that do not fit will not fit the next time.
+        Never for what we raise ourselves: arguments that do not fit will not fit the next time; nor for a ModelRetry.
         """
-        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError)
+        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError | ModelRetry)
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return the keyword arguments for the function, converted to its types.
