@@ -27,13 +27,16 @@ INVALID_ANSWER: Final = "InvalidAnswer"
 
 
 def judge_answer(transition: Transition) -> None:
-    """Handle an answer in the wrong format, an answer that ended early, and fatal errors."""
+    """Handle an answer in the wrong format, an answer that ended early, and fatal errors.
+
+    The text of a hook is taken as it is: that of the model, which was checked, is not the answer any more.
+    """
     response = transition.step.inference_response
     if response is not None and not response.tool_calls:
         if response.finish_reason in transition.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
             transition.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
-        if response.format_problem is not None:
+        if response.format_problem is not None and transition.step.revised is None:
             _reask(transition, response.format_problem)
     judge_errors(transition)
 
