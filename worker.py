@@ -30,13 +30,14 @@ from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.tools.tool_names import check_names
 from holdfast.mcp.server_file import read_servers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
 from holdfast.runtime.imports import imported_module
 from holdfast.runtime.process_exit import leave
-from holdfast.runtime.remote_tool_checks import check_remote
+from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.worker_process import READY
@@ -106,7 +107,8 @@ async def serve(
     if not tools_only:
         toolset = with_fetch_tool(toolset, results)
         toolset = RecordTools(records, whose).with_records_tool(toolset)
-    check_remote(toolset.tools)
+    check_names(toolset.tools)
+    check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, toolset, chosen_model)

@@ -12,7 +12,9 @@ from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPol
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
@@ -47,6 +49,7 @@ __all__ = [
     "HookContext",
     "ImagePart",
     "Message",
+    "ModelRetry",
     "Outcome",
     "Prices",
     "RemoteTool",
@@ -61,6 +64,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolExecution",
+    "Toolset",
     "Usage",
     "Verdict",
     "compiler",

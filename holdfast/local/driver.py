@@ -79,7 +79,7 @@ from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
-from holdfast.runtime.remote_tool_checks import refuse_remote
+from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
 from holdfast.storage.read_records_tool import RecordTools
 
@@ -184,6 +184,7 @@ class LocalDriver(Generic[AnswerT]):
             raise InvalidInput(f"{text}; run it on one, or give it the tools themselves")
         toolset = self._toolset.equip(definition)
         refuse_remote(toolset.tools.values())
+        check_schemas(toolset.tools.values())
         loop = AgentLoop(
             toolset.definition,
             tools={name: tool.traits for name, tool in toolset.tools.items()},

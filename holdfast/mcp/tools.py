@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from pydantic import ConfigDict, JsonValue, create_model
+from pydantic import JsonValue
 
 from holdfast.core.base.bounds import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -16,6 +16,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
+from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
@@ -52,11 +53,18 @@ def traits_for(tool: McpTool, server: McpServer) -> ToolTraits:
 
 def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> tuple[McpProxyTool, ...]:
     """Return the catalog's tools for a toolset; they are called as activities, by name."""
-    anything = create_model("McpArguments", __config__=ConfigDict(extra="allow"))
-    return tuple(
-        McpProxyTool(_elsewhere(tool.name), schema_of(tool), traits_for(tool, servers[tool.server]), anything, None)
-        for tool in tools
-        if tool.server in servers
+    return tuple(_proxy(tool, servers[tool.server]) for tool in tools if tool.server in servers)
+
+
+def _proxy(tool: McpTool, server: McpServer) -> McpProxyTool:
+    return McpProxyTool(
+        _elsewhere(tool.name),
+        schema_of(tool),
+        traits_for(tool, server),
+        any_arguments(tool.name),
+        None,
+        checked_by_schema=True,
+        source=f"the MCP server {server.name!r}",
     )
 
 

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.safe_text import clamped
-from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tools import AnyTool
 
@@ -19,7 +18,7 @@ NO_CALL = ToolContext(execution_id="", idempotency_key="", attempt=1)
 
 def argument_problem(tool: AnyTool, arguments: Mapping[str, JsonValue]) -> str | None:
     """Return which of `arguments` do not fit the tool's schema and why, if any; the call makes the same check."""
-    if isinstance(tool, RemoteTool):
+    if tool.checked_by_schema:
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
         problems = schema_problems(dict(arguments), tool.schema.parameters)

@@ -1,4 +1,4 @@
-"""Checks the schemas of remote tools and the arguments that models send them. Calls none."""
+"""Checks the JSON Schemas that tools bring, and the arguments that models send remote ones. Calls none."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def refuse_remote(tools: Iterable[AnyTool]) -> None:
             raise InvalidInput(f"the tool {tool.name!r} {where}; here give a @tool function of that name")
 
 
-def check_remote(tools: Iterable[AnyTool]) -> None:
-    """Raise InvalidInput for a remote tool with an unusable schema."""
+def check_schemas(tools: Iterable[AnyTool]) -> None:
+    """Raise InvalidInput for a tool whose own JSON Schema is unusable."""
     for tool in tools:
-        if isinstance(tool, RemoteTool):
+        if tool.checked_by_schema:
             from holdfast.runtime.json_schema import broken_schema  # noqa: PLC0415  # 0.1 s that only its users pay
 
             if problem := broken_schema(tool.schema.parameters):
-                raise InvalidInput(f"tool {tool.name!r}: its `parameters`: {problem}")
+                raise InvalidInput(f"tool {tool.name!r}: its JSON Schema: {problem}")
 
 
 def checked_calls(response: InferenceResponse, tools: Iterable[AnyTool]) -> InferenceResponse:

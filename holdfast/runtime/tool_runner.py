@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.errors import HoldfastError, InvalidArguments
 from holdfast.core.base.frozen import replace as with_changes
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.tools.tools import AnyTool
+from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports, ProgressListener
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.user_code import Exited, call_foreign
@@ -71,6 +72,8 @@ async def run_tool(
     (SystemExit, a cancellation of its own) becomes ToolExited. Cancelling cancels an async tool; it raises
     CallCancelled in the thread of a sync one.
     """
+    if tool.checked_by_schema and (problem := await asyncio.to_thread(argument_problem, tool, arguments)):
+        raise InvalidArguments(problem)
     reports = CallReports(tool.name, context, on_progress)
     bound = {**tool.bind(arguments, replace(context, reporter=reports)), **resources.values_for(tool)}
     clock = asyncio.get_running_loop().time

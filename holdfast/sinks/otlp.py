@@ -202,7 +202,8 @@ def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
             return {"gen_ai.tool.call.id": event.call_id, "holdfast.decision": str(event.decision)}
         case HookExecuted():
             error = None if event.error is None else event.error.type
-            return {"holdfast.hook": event.hook, "holdfast.trigger": event.trigger.value, "error.type": error}
+            hook = {"holdfast.hook": event.hook, "holdfast.trigger": event.trigger.value, "error.type": error}
+            return hook if event.answer is None else {**hook, "holdfast.changed_answer": True}
         case _:
             return {}
 

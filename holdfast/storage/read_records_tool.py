@@ -133,7 +133,7 @@ def _shown(record: ExecutionRecord) -> str:
 
 
 def _step(step: AgentStep) -> str:
-    response = step.inference_response or step.partial_response
+    response = step.response or step.partial_response
     lines = [f"step {step.number}"]
     if response is not None and response.text.strip():
         lines.append(clamped(response.text, RECORDED_TEXT_CHARS_MAX))

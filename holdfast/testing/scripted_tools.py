@@ -195,6 +195,8 @@ def _stood_for(
 ) -> AnyTool:
     """Return the tool whose schema, traits and checks a scripted one has."""
     if like is not None:
+        if getattr(like, "checked_by_schema", False):
+            return _by_schema(name, cast("AnyTool", like), traits)
         function: Callable[..., Any] = getattr(like, "function", like)
         return tool(name=name, **traits)(function)
 
@@ -205,3 +207,15 @@ def _stood_for(
     arguments = create_model(name, __config__=ConfigDict(extra="allow"))
     model_schema = changed(real.schema, parameters=dict(schema or ANY_OBJECT))
     return replace(cast("AnyTool", real), schema=model_schema, arguments=arguments)
+
+
+def _by_schema(name: str, like: AnyTool, traits: ToolOptions) -> AnyTool:
+    """Return a tool with the JSON Schema of `like`."""
+
+    async def anything(**arguments: Any) -> None:  # noqa: ANN401  # JSON
+        del arguments
+
+    return cast(
+        "AnyTool",
+        tool(name=name, description=like.schema.description, schema=like.schema.parameters, **traits)(anything),
+    )

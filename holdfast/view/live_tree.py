@@ -148,6 +148,9 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _step(_stepped(run, event), event.step_number, lambda step: replace(step, asking=True))
         case execution_events.InferenceResponseReceived():
             return _step(_stepped(run, event), event.step_number, lambda step: _answered(step, event))
+        case execution_events.HookExecuted() if event.answer is not None:
+            revised = {"text": event.answer[-LIVE_TEXT_CHARS_MAX:], "revised_by": event.hook}
+            return _step(run, event.step_number, lambda step: replace(step, **revised))
         case execution_events.ToolCallStarted():
             running = {"outcome": CallStage.RUNNING, "started_at": event.at}
             return _called(run, event, event.call.id, lambda call: _as_now(call, event.call, **running))

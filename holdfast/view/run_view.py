@@ -111,6 +111,8 @@ class StepView(Frozen):
     usage: Usage
     cost: float
     unpriced: tuple[str, ...]
+    revised_by: str = ""
+    """The hook whose text stands in place of the model's."""
     asking: SkipJsonSchema[bool] = Field(default=False, exclude=True)
     """Whether the model is being asked. This and what follows is for whoever watches; no document has it."""
     attempt: SkipJsonSchema[int] = Field(default=1, exclude=True)
@@ -256,7 +258,7 @@ def step_view(
     calls = {each.call.id: _open_call(each) for each in open_calls}
     calls |= {each.call.id: ended_call(each) for each in step.tool_executions}
     requested = [call.id for call in step.requested_tool_calls]
-    response = step.inference_response or step.partial_response
+    response = step.response or step.partial_response
     return StepView(
         number=step.number,
         kind=(step.step_type if completed_at else None) or UNDER_WAY,
@@ -270,6 +272,7 @@ def step_view(
         usage=step.usage,
         cost=step.cost,
         unpriced=step.unpriced,
+        revised_by=step.revised.hook if step.revised else "",
         asking=not completed_at and step.inference_response is None,
     )
 

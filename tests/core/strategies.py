@@ -23,6 +23,7 @@ from holdfast.core.conversation.steps import (
     InferenceResponse,
     OpenCall,
     Outcome,
+    RevisedAnswer,
     StepExecution,
     ToolExecution,
 )
@@ -155,6 +156,7 @@ steps = st.builds(
     overhead=usages,
     overhead_cost=st.floats(min_value=0, max_value=1e6),
     unpriced=models,
+    revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations

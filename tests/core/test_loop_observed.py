@@ -25,6 +25,7 @@ from holdfast.core.wire.execution_events import (
     ApprovalResolved,
     ContinuationEvaluated,
     HookExecuted,
+    InferenceResponseReceived,
     Observed,
     SubagentCompleted,
     SubagentSpawned,
@@ -251,3 +252,14 @@ def test_a_step_that_is_cut_off_is_told_to_be_complete_once_the_model_has_answer
     assert isinstance(told, AgentStepCompleted)
     assert told.step == run.state.last_step
     assert of(Run(observed=True).begin().stop(), AgentStepCompleted) == []
+
+
+def test_a_hook_that_changed_the_answer_is_told_with_its_text() -> None:
+    run = Run(observed=True, hooks=[hook_at("after_inference", "one"), hook_at("after_inference", "two")]).begin()
+    run.answer("a secret").hooked(Changes(answer="a *****"), None)
+    told = [(e.hook, e.answer) for e in of(run, HookExecuted) if isinstance(e, HookExecuted)]
+    assert told == [("one", "a *****"), ("two", None)]
+    (heard,) = [e for e in of(run, InferenceResponseReceived) if isinstance(e, InferenceResponseReceived)]
+    assert heard.response.text == "a secret"
+    (end,) = [e for e in of(run, AgentExecutionCompleted) if isinstance(e, AgentExecutionCompleted)]
+    assert end.answer == "a *****"

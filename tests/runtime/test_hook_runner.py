@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.agent.hooks import AFTER_ANSWER, Changes, Hook, HookContext, Trigger, hook
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -97,6 +97,41 @@ async def test_metadata_and_messages_of_any_hook_are_kept_also_of_tool_hooks(tri
 async def test_a_hook_changes_the_arguments_of_a_call() -> None:
     state, _ = await run(changing("before_tool", Changes(arguments={"number": 21})))
     assert [message.text for message in state.messages if message.role == "tool"] == ["42"]
+
+
+async def test_a_hook_changes_the_answer_and_what_the_model_said_stays_readable() -> None:
+    seen: list[str] = []
+
+    @hook("after_inference", priority=1)
+    def first(context: HookContext) -> Changes:
+        return Changes(answer=f"{context.response.text if context.response else ''}, first")
+
+    @hook("after_inference")
+    def second(context: HookContext) -> Changes:
+        return Changes(answer=f"{context.response.text if context.response else ''}, second")
+
+    @hook("after_step")
+    def last(context: HookContext) -> None:
+        seen.append(context.response.text if context.response else "")
+
+    state, model = await run(first, second, last, turns=[call("double", number=1), say("done")])
+    assert state.final_response == state.current_response == state.messages[-1].text == "done, first, second"
+    assert seen == [", first, second", "done, first, second"]
+    step = state.steps[-1]
+    assert (step.inference_response and step.inference_response.text, step.revised and step.revised.hook) == (
+        "done",
+        "second",
+    )
+    assert ", first, second" in [message.text for message in model.requests[1].messages if message.role == "assistant"]
+    assert AgentState.from_json(state.to_json()) == state
+
+
+@pytest.mark.parametrize("trigger", [each for each in Trigger if each not in AFTER_ANSWER and each != "on_error"])
+async def test_a_hook_elsewhere_cannot_change_the_answer(trigger: Trigger) -> None:
+    state, _ = await run(changing(trigger, Changes(answer="mine")))
+    assert state.status is ExecutionStatus.FAILED
+    text = f"only hooks at after_inference and after_step can change the answer, this is {trigger}"
+    assert text in state.errors[-1].message
 
 
 async def test_a_hook_blocks_a_call_and_the_record_names_it_and_its_reason() -> None:

@@ -14,7 +14,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.remote_tools import RemoteTool, remote_tool
 from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
-from holdfast.runtime.remote_tool_checks import check_remote, checked_calls
+from holdfast.runtime.remote_tool_checks import check_schemas, checked_calls
 from holdfast.testing.script import say
 from holdfast.testing.scripted_model import ScriptedModel
 
@@ -42,9 +42,9 @@ def test_the_in_process_driver_refuses_a_tool_that_it_cannot_call() -> None:
 
 
 def test_a_schema_that_nothing_could_be_checked_against_is_refused_before_anything_starts() -> None:
-    check_remote([near, far(n={"type": "integer"})])
-    with pytest.raises(InvalidInput, match=r"tool 'far': its `parameters`: .*'number of days' is not valid"):
-        check_remote([far(n={"type": "number of days"})])
+    check_schemas([near, far(n={"type": "integer"})])
+    with pytest.raises(InvalidInput, match=r"tool 'far': its JSON Schema: .*'number of days' is not valid"):
+        check_schemas([far(n={"type": "number of days"})])
 
 
 def test_calls_that_do_not_fit_are_marked_and_others_are_left_alone() -> None:

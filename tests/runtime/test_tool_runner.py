@@ -12,9 +12,11 @@ import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tools import AnyTool, tool
@@ -180,3 +182,99 @@ async def test_a_result_that_cannot_be_turned_into_text_is_not_an_error_after_th
 async def test_what_a_tool_exited_with_can_be_read() -> None:
     with pytest.raises(ToolExited, match=r"SystemExit\(3\)"):
         await run_tool(raising("async", SystemExit(3)), {}, CONTEXT)
+
+
+async def test_arguments_are_checked_against_a_given_schema_before_the_function_runs() -> None:
+    seen: list[dict[str, Any]] = []
+
+    @tool(schema={"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]})
+    def work(**arguments: Any) -> str:  # noqa: ANN401  # JSON
+        seen.append(arguments)
+        return "done"
+
+    error = await told(work, n=0)
+    assert (error.type, error.message) == ("InvalidArguments", "$.n: 0 is less than the minimum of 1")
+    assert seen == []
+    state = await run_with(work, n=2)
+    assert state.steps[0].tool_executions[0].result == "done"
+    assert seen == [{"n": 2}]
+
+
+async def test_what_a_hook_puts_into_a_call_is_checked_against_a_given_schema_too() -> None:
+    @tool(schema={"type": "object", "additionalProperties": False})
+    def work(**arguments: Any) -> str:  # noqa: ANN401  # JSON
+        return repr(arguments)
+
+    @hook("before_tool")
+    def change(context: HookContext) -> Changes:
+        """Change it."""
+        return Changes(arguments={"step": context.step_number})
+
+    model = ScriptedModel([call("work"), say("went on")])
+    agent = AgentDefinition(name="local", tools="all", hooks="all")
+    state = await LocalDriver(agent, model=model, tools=[work], hooks=[change]).execute("Do it.")
+    assert state.errors[0].type == "InvalidArguments"
+
+
+async def test_a_schema_that_cannot_be_checked_is_refused_before_anything_starts() -> None:
+    @tool(schema={"type": "object", "properties": {"n": {"type": "number of days"}}})
+    def work(**arguments: int) -> None:
+        del arguments
+
+    with pytest.raises(InvalidInput, match=r"its JSON Schema: .*'number of days' is not valid"):
+        await run_with(work)
+
+
+class _TooVague(ModelRetry):
+    """A ModelRetry of the tool's own."""
+
+
+async def test_a_model_retry_repeats_no_attempt_and_its_text_is_the_answer() -> None:
+    attempts: list[int] = []
+
+    @tool(retry_on=(Exception,))
+    def work(context: ToolContext) -> str:
+        attempts.append(context.attempt)
+        raise _TooVague("say which one")
+
+    state = await run_with(work)
+    (execution,) = state.steps[0].tool_executions
+    assert attempts == [1]
+    assert (execution.outcome, execution.error) == (
+        "failed",
+        ErrorRecord(type="ModelRetry", message="say which one", source="work"),
+    )
+    assert execution.answer.content == "say which one"
+
+
+async def test_a_tool_chooses_how_many_retries_of_the_model_it_answers() -> None:
+    @tool(retries_max=0)
+    def work() -> str:
+        raise ModelRetry("say which one")
+
+    error = await told(work)
+    text = (
+        "the tool asked for another try in 1 steps in a row, at most 0 are answered; do something else: say which one"
+    )
+    assert (error.type, error.message) == ("TooManyRetries", text)
+
+
+async def test_under_fatal_errors_one_model_retry_too_many_ends_the_run() -> None:
+    @tool(retries_max=1)
+    def work() -> str:
+        raise ModelRetry("say which one")
+
+    model = ScriptedModel([call("work"), call("work"), say("never")])
+    driver = LocalDriver(AgentDefinition(name="local", tools="all", errors="fatal"), model=model, tools=[work])
+    state = await driver.execute("Do it.")
+    assert (state.status, state.step_count) == (ExecutionStatus.FAILED, 2)
+    assert [error.type for error in state.errors] == ["ModelRetry", "TooManyRetries"]
+
+
+async def test_a_model_retry_without_a_text_is_still_readable() -> None:
+    @tool
+    def work() -> str:
+        raise ModelRetry
+
+    state = await run_with(work)
+    assert state.steps[0].tool_executions[0].answer.content == "Error (ModelRetry): "

@@ -59,6 +59,26 @@ def stop_after_inference(_: HookContext) -> Changes:
     return Changes(stop="no tools today")
 
 
+@hook("after_inference", priority=1)
+def censor(context: HookContext) -> Changes | None:
+    response = context.response
+    if response is None or "secret" not in response.text:
+        return None
+    return Changes(answer=response.text.replace("secret", "*****"))
+
+
+@hook("after_inference")
+def repair(context: HookContext) -> Changes | None:
+    text = context.response.text if context.response else ""
+    return Changes(answer='{"sum": 3}') if text == "three" else None
+
+
+@hook("after_step")
+def sign(context: HookContext) -> Changes | None:
+    response = context.response
+    return Changes(answer=f"{response.text} (checked)") if response and not response.tool_calls else None
+
+
 @hook("before_tool", tools=("echo",))
 def block_echo(_: HookContext) -> Changes:
     return Changes(block="not on Sundays")
@@ -160,6 +180,9 @@ HOOKS: tuple[Hook, ...] = (
     stop_after_one_step,
     tell_the_step,
     stop_after_inference,
+    censor,
+    repair,
+    sign,
     block_echo,
     block_all,
     add_forty_two,

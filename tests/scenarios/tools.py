@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import StopRun
 from holdfast.core.tools.tools import AnyTool, tool
@@ -53,6 +54,8 @@ def add(a: int, b: int) -> int:
 @tool
 async def echo(text: str, times: int = 1) -> dict[str, list[str]]:
     """Return the text."""
+    if times < 1:
+        raise ModelRetry(f"{times} times is too few; give 1 or more")
     return {"said": [text] * times}
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentDefinition, ExecutionBudget, tool
+from holdfast import AgentDefinition, Changes, ExecutionBudget, Hook, HookContext, hook, tool
+from holdfast.cli.screens import output
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.execution_events import AgentStepStarted, ApprovalRequested
 from holdfast.core.wire.records import ExecutionRecord
@@ -36,12 +37,12 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def ran(budget: ExecutionBudget) -> tuple[AgentState, RunView]:
+async def ran(budget: ExecutionBudget, *hooks: Hook) -> tuple[AgentState, RunView]:
     """Run an agent; return its state at the end, and what who watched has seen."""
     told: list[Any] = []
     model = ScriptedModel([calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 1}), text="let me see"), say("3")])
-    definition = AgentDefinition(name="adder", tools="all", budget=budget)
-    driver = LocalDriver(definition, model=model, tools=[add]).wiretap(told.append)
+    definition = AgentDefinition(name="adder", tools="all", hooks="all", budget=budget)
+    driver = LocalDriver(definition, model=model, tools=[add], hooks=hooks).wiretap(told.append)
     state = await driver.execute("what is one and two?")
     watched = seen(told).root
     assert watched is not None
@@ -61,6 +62,22 @@ async def test_a_run_is_the_same_by_its_state_and_by_its_events(budget: Executio
     for name in ("execution_id", "agent", "status", "answer", "completed_at", "step_count", "usage", "cost", "why"):
         assert getattr(watched, name) == getattr(told, name), name
     assert [essence(each) for each in watched.steps] == [essence(each) for each in step_views(state)]
+
+
+@hook("after_inference")
+def censor(context: HookContext) -> Changes | None:
+    """Say nothing of the answer."""
+    return Changes(answer="[*****]") if context.response and not context.response.tool_calls else None
+
+
+async def test_an_answer_that_a_hook_changed_is_seen_with_the_hook(capsys: pytest.CaptureFixture[str]) -> None:
+    state, watched = await ran(ExecutionBudget(), censor)
+    views = [*step_views(state)]
+    assert [(each.text, each.revised_by) for each in views] == [("let me see", ""), ("[*****]", "censor")]
+    assert [(each.text, each.revised_by) for each in watched.steps] == [(each.text, each.revised_by) for each in views]
+    assert watched.answer == "[*****]"
+    output.whole(state, None)
+    assert "the hook censor changed the answer: [*****]" in capsys.readouterr().out
 
 
 def test_a_run_is_the_same_by_its_record() -> None:

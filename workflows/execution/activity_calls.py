@@ -25,6 +25,7 @@ from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -299,7 +300,7 @@ async def _tool_on(  # each of them is the call's own
         schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
         schedule_to_close_timeout=_until_late(time_left) if traits.heartbeats else time_left,
         heartbeat_timeout=_heartbeat_timeout(traits),
-        retry_policy=_tool_retry(_counted_by_server(traits, attempts_max)),
+        retry_policy=_tool_retry(_counted_by_server(traits, attempts_max), remote=traits.remote),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=summaries.of_tool_call(command),
     )
@@ -375,11 +376,13 @@ def _failed_call(error: FailureError, command: CallTool, traits: ToolTraits) -> 
     )
 
 
-def _tool_retry(attempts_max: int) -> RetryPolicy:
+def _tool_retry(attempts_max: int, *, remote: bool = False) -> RetryPolicy:
     return RetryPolicy(
         initial_interval=timedelta(seconds=TOOL_RETRIES.first_seconds),
         maximum_interval=timedelta(seconds=TOOL_RETRIES.longest_seconds),
         maximum_attempts=attempts_max,
+        # our own workers say of each failure whether it is retried
+        non_retryable_error_types=[ModelRetry.__name__] if remote else None,
     )
 
 

@@ -289,7 +289,7 @@ def _deeds(step: AgentStep, width: int) -> str:
     """Return a step's calls with their outcomes, or that it answered."""
     calls = step.requested_tool_calls
     if not calls:
-        response = step.inference_response or step.partial_response
+        response = step.response or step.partial_response
         if step.errors:
             return f"✗ {code(step.errors[-1].type, width)}"
         return f"says {code(response.text, width)}" if response else "no answer"

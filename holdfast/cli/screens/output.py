@@ -178,6 +178,9 @@ def requested_calls(response: InferenceResponse) -> None:
 def results(step: AgentStep, seconds: float) -> None:
     """Print what came of the step's calls, and what the step took."""
     screen = console()
+    if step.revised is not None:
+        line = f"the hook {step.revised.hook} changed the answer: {short(step.revised.text)}"
+        screen.print(f"    [dim]{escape(printable(line))}[/dim]")
     for execution in step.tool_executions:
         line = execution.error.message if execution.error else execution.result or ""
         screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(line))}[/dim]")

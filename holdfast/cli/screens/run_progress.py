@@ -175,7 +175,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case execution_events.ApprovalResolved():
             return f"{watched.call.name} {watched.call_id} {decision_text(watched.approval, watched.call.arguments)}"
         case execution_events.HookExecuted():
-            return f"{watched.hook} at {watched.trigger}"
+            revised = "" if watched.answer is None else ", changed the answer"
+            return f"{watched.hook} at {watched.trigger}{revised}"
         case AttemptFailed():
             return watched.line(datetime.now(UTC))
         case ToolProgressed():

@@ -49,7 +49,8 @@ class Agent(Generic[AnswerT]):
     Args:
         name: what the agent is called.
         prompt: the system prompt.
-        tools: functions, tools (`@tool`), names of tools that the worker offers, or "all" for every one it offers.
+        tools: functions, tools (`@tool`), toolsets, names of tools that the worker offers, or "all" for every one it
+            offers.
         answers: what the final answer must be: a pydantic model, "json_object", or a JSON Schema; text by default.
         strict: have the provider enforce the schema (`format_of`).
         model: the model, by name or as an `LLM` with its settings; by default the worker's HOLDFAST_MODEL.
@@ -71,7 +72,7 @@ class Agent(Generic[AnswerT]):
         name: str,
         *,
         prompt: str = "",
-        tools: Iterable[str | AnyTool | AnyFunction] = (),
+        tools: Iterable[str | AnyTool | AnyFunction | Toolset] = (),
         answers: type[AnswerT] | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
         strict: bool = False,
         model: str | LLM | None = None,
@@ -89,7 +90,7 @@ class Agent(Generic[AnswerT]):
             _check_given_once(fields, prompt=prompt, model=model, answers=answers)
             if strict and (answers is None or isinstance(answers, str)):
                 raise DefinitionInvalid("strict needs a type or a JSON Schema; give it as answers=")
-            own_tools = [each if isinstance(each, str) else _tool_of(each) for each in _listed("tools", tools)]
+            own_tools = [each for value in _listed("tools", tools) for each in _tools_of(value)]
             own_hooks = _listed("hooks", hooks)
             bundles = _listed("capabilities", capabilities)
             agents = _listed("subagents", subagents)
@@ -228,6 +229,13 @@ def _tool_of(value: AnyTool | AnyFunction) -> AnyTool:
     if not callable(value):  # pyright: ignore[reportUnnecessaryComparison]  # a caller without a type checker
         raise InvalidInput(f"{repr(value)[:80]} is not a tool; give a function, a tool or a tool's name")
     return value if isinstance(value, Tool) else _made_tool(value)  # pyright: ignore[reportUnknownVariableType]  # any
+
+
+def _tools_of(value: str | AnyTool | AnyFunction | Toolset) -> tuple[str | AnyTool, ...]:
+    """Return the tools that an item of `tools` stands for; a name stays one."""
+    if isinstance(value, Toolset):
+        return value.tools
+    return (value if isinstance(value, str) else _tool_of(value),)
 
 
 def _rule(value: ApprovalRule | str | AnyTool | AnyFunction) -> object:

@@ -56,6 +56,9 @@ class Trigger(StrEnum):
 ENDING: Final = frozenset({Trigger.ON_STOP, Trigger.AFTER_EXECUTION, Trigger.ON_ERROR})
 """The triggers after the loop has ended, when only its last hooks run."""
 
+AFTER_ANSWER: Final = (Trigger.AFTER_INFERENCE, Trigger.AFTER_STEP)
+"""The triggers at which a step has its answer, and the conversation does not have it yet."""
+
 AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 
 
@@ -108,6 +111,8 @@ class Changes(Frozen):
         go_on: asks to go on although the loop would stop, within the definition's `overridable` and `max_overrides`.
         arguments: takes the place of the call's arguments (`before_tool` only).
         block: why the call must not run (`before_tool` only); the model sees it.
+        answer: takes the place of the text of the model's answer, also beside tool calls (`after_inference` and
+            `after_step` only). It counts as the answer: the response format is not checked again.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -118,6 +123,7 @@ class Changes(Frozen):
     go_on: bool = False
     arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+    answer: str | None = None
 
 
 HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
@@ -223,6 +229,8 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
     """Return why a hook may not ask for `changes` at `trigger`, if so."""
     if trigger is not Trigger.BEFORE_TOOL and (changes.block is not None or changes.arguments is not None):
         return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
+    if changes.answer is not None and trigger not in AFTER_ANSWER:
+        return f"only hooks at {' and '.join(AFTER_ANSWER)} can change the answer, this is {trigger}"
     if any(message.role not in ("user", "system") for message in changes.messages):
         return "a hook can add messages of the roles user and system only"
     return None
@@ -234,7 +242,11 @@ def seen_by_next(context: HookContext, changes: Changes) -> HookContext:
     call = context.call
     if call is not None and changes.arguments is not None:
         call = replace(call, arguments=changes.arguments)
-    return replace(context, metadata=metadata, call=call, messages=(*context.messages, *changes.messages))
+    response = context.response
+    if response is not None and changes.answer is not None:
+        response = replace(response, text=changes.answer)
+    messages = (*context.messages, *changes.messages)
+    return replace(context, metadata=metadata, call=call, response=response, messages=messages)
 
 
 def merged(metadata: Mapping[str, JsonValue], changes: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -14,6 +14,7 @@ from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.tools.tool_names import check_names
 from holdfast.core.tools.tools import AnyTool
 
 
@@ -27,9 +28,7 @@ def resolve(
     too many.
     """
     by_name = {tool.name: tool for tool in available}
-    if len(by_name) < len(available):
-        twice = sorted({tool.name for tool in available if by_name[tool.name] is not tool})
-        raise InvalidInput(f"two tools are called {twice[0]!r}: rename one with @tool(name=...)")
+    check_names(available)
     names = tool_names(definition, tuple(by_name), capabilities)
     for name in (*names, *definition.tools_deny):
         if name not in by_name:

@@ -287,9 +287,9 @@ class AgentState(SavedState):
     def final_response(self) -> str:
         """The last step's text when that step is a final response, else empty."""
         step = self.last_step
-        if step is None or step.step_type is not AgentStepType.FINAL_RESPONSE or step.inference_response is None:
+        if step is None or step.step_type is not AgentStepType.FINAL_RESPONSE or step.response is None:
             return ""
-        text = step.inference_response.text
+        text = step.response.text
         return text if text.strip() else ""
 
     @property
@@ -307,7 +307,7 @@ class AgentState(SavedState):
             return self.final_response
         under_way = self.execution.current_step if self.execution else None
         latest = (under_way, *(done.step for done in reversed(self.step_executions)))
-        answers = (step.inference_response or step.partial_response for step in latest if step is not None)
+        answers = (step.response or step.partial_response for step in latest if step is not None)
         return next((each.text for each in answers if each is not None and each.text.strip()), "")
 
     @property

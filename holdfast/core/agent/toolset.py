@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeVar, cast
 
@@ -18,8 +18,9 @@ from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
-from holdfast.core.base.frozen import replace
+from holdfast.core.base.frozen import replace as changed
 from holdfast.core.tools.resources import Resource, resources_for
+from holdfast.core.tools.tool_names import with_prefix
 from holdfast.core.tools.tools import AnyTool, Tool
 
 ValueT = TypeVar("ValueT")
@@ -37,7 +38,10 @@ class AgentToolset:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools, hooks, compilers, capabilities and resources, in the order they were registered."""
+    """Tools, hooks, compilers, capabilities and resources, in the order they were registered.
+
+    A module of `--import`, and the `tools` of an `Agent`, can hold toolsets as they hold tools.
+    """
 
     tools: tuple[AnyTool, ...] = ()
     hooks: tuple[Hook, ...] = ()
@@ -49,13 +53,14 @@ class Toolset:
     def of_modules(cls, modules: Iterable[ModuleType]) -> Toolset:
         """Return everything of these kinds that the modules hold, each once."""
         values = [value for module in modules for value in vars(module).values()]
-        return cls(
+        own = cls(
             tools=cast("tuple[AnyTool, ...]", _of_kind(values, Tool)),
             hooks=_of_kind(values, Hook),
             compilers=_of_kind(values, Compiler),
             capabilities=_of_kind(values, Capability),
             resources=_of_kind(values, Resource),
         )
+        return own.joined(*_of_kind(values, Toolset))
 
     def joined(self, *others: Toolset) -> Toolset:
         """Return what this one and the others offer, each thing once."""
@@ -66,6 +71,46 @@ class Toolset:
             compilers=_distinct(each for one in every for each in one.compilers),
             capabilities=_distinct(each for one in every for each in one.capabilities),
             resources=_distinct(each for one in every for each in one.resources),
+        )
+
+    def prefixed(self, prefix: str) -> Toolset:
+        """Return this toolset with `prefix` before each tool's name: `prefixed("git")` makes `search` `git_search`.
+
+        A `_` stands between them unless the prefix ends with `_` or `-`. Capabilities and hooks of this toolset that
+        name a tool follow it. Raises InvalidInput for a name that becomes illegal or too long, and for remote tools.
+        """
+        return self._with_names({tool.name: with_prefix(prefix, tool.name) for tool in self.tools})
+
+    def renamed(self, names: Mapping[str, str]) -> Toolset:
+        """Return this toolset with other names of tools, given as `{new name: old name}`; the rest keep theirs.
+
+        Raises UnknownTool for an old name that is not here, with the nearest one, and otherwise as `prefixed`.
+        """
+        here = [tool.name for tool in self.tools]
+        for old in names.values():
+            if old not in here:
+                raise UnknownTool(f"renamed({{new: old}}) names the tool {old!r}, {nearest(old, here)}")
+        return self._with_names({old: new for new, old in names.items()})
+
+    def filtered(self, keeps: Callable[[AnyTool], bool]) -> Toolset:
+        """Return this toolset with only those tools for which `keeps(tool)` is true; capabilities lose the others."""
+        tools = tuple(tool for tool in self.tools if keeps(tool))
+        dropped = {tool.name for tool in self.tools} - {tool.name for tool in tools}
+        left = (
+            changed(each, tools=tuple(name for name in each.tools if name not in dropped)) for each in self.capabilities
+        )
+        return replace(self, tools=tools, capabilities=tuple(left))
+
+    def _with_names(self, names: Mapping[str, str]) -> Toolset:
+        """Return this toolset with the tools renamed, `names` being `{old: new}`; what names them here follows."""
+        bundles = (
+            changed(each, tools=tuple(names.get(name, name) for name in each.tools)) for each in self.capabilities
+        )
+        return replace(
+            self,
+            tools=tuple(tool.renamed(names[tool.name]) if tool.name in names else tool for tool in self.tools),
+            hooks=tuple(_following(each, names) for each in self.hooks),
+            capabilities=tuple(bundles),
         )
 
     def equip(self, definition: AgentDefinition) -> AgentToolset:
@@ -126,8 +171,17 @@ def with_mcp_tools(
     every = tuple(tools)
     names = [tool.name for tool in every if tool.name not in definition.tools_deny]
     if definition.tools != ALL:
-        definition = replace(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
+        definition = changed(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
     return toolset.joined(Toolset(tools=every)), definition
+
+
+def _following(hook: Hook, names: Mapping[str, str]) -> Hook:
+    """Return the hook with the new names of the tools that its patterns match; it keeps its patterns for others."""
+    patterns = hook.traits.tools
+    if patterns is None:
+        return hook
+    added = (new for old, new in names.items() if hook.traits.concerns(old) and new not in patterns)
+    return replace(hook, traits=changed(hook.traits, tools=(*patterns, *added)))
 
 
 def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names: Collection[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.model_retry import MODEL_RETRY, ModelRetry
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.steps import ErrorRecord
 
@@ -15,4 +16,6 @@ def error_record(error: BaseException, source: str) -> ErrorRecord:
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the first error
         text = f"(its text cannot be read: {type(second).__name__})"
     kind = error.kind if isinstance(error, ModelFailure) else type(error).__name__
+    if isinstance(error, ModelRetry):
+        kind = MODEL_RETRY  # also of a class derived from it
     return ErrorRecord(type=kind, message=clamped(text, ERROR_CHARS_MAX), source=source)

@@ -10,9 +10,10 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, trusted
+from holdfast.core.base.frozen import Frozen, replace, trusted
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
@@ -172,7 +173,9 @@ class ToolExecution(JsonForm):
     @property
     def answer(self) -> Message:
         """The one tool message that answers this call."""
-        if self.error is not None:
+        if self.error is not None and self.error.type == MODEL_RETRY and self.error.message.strip():
+            content = self.error.message
+        elif self.error is not None:
             content = f"Error ({self.error.type}): {self.error.message}"
         else:
             content = self.result or ""
@@ -209,6 +212,13 @@ class OpenCall(Frozen):
     ended: ToolExecution | None = None
 
 
+class RevisedAnswer(Frozen):
+    """The text that the hook `hook` put in place of the model's."""
+
+    text: str
+    hook: str
+
+
 class AgentStep(JsonForm):
     """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
@@ -231,6 +241,14 @@ class AgentStep(JsonForm):
     """How often older messages had been moved away before the model was asked."""
     partial_response: InferenceResponse | None = None
     """The partial answer of a model call that was cancelled, without tool calls; the step never completes."""
+    revised: RevisedAnswer | None = None
+    """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
+
+    @property
+    def response(self) -> InferenceResponse | None:
+        """The model's answer as the conversation has it: with the text of the hook that changed it."""
+        response = self.inference_response
+        return response if self.revised is None or response is None else replace(response, text=self.revised.text)
 
     @property
     def step_type(self) -> AgentStepType | None:
@@ -282,7 +300,7 @@ class AgentStep(JsonForm):
     @property
     def output_messages(self) -> tuple[Message, ...]:
         """What this step adds to the conversation."""
-        response = self.inference_response
+        response = self.response
         if response is None:
             return ()
         message = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)

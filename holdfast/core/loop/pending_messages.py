@@ -14,7 +14,7 @@ from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITI
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
-from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.steps import ErrorRecord, RevisedAnswer
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import HooksReturned
 from holdfast.core.loop.transition import Transition
@@ -90,7 +90,8 @@ def merge_metadata(
 def apply_changes(transition: Transition, event: HooksReturned) -> ErrorRecord | None:
     """Apply the changes of the hooks, up to the one that raised; return its error."""
     for run in event.runs:
-        transition.emit(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
+        answer = run.changes.answer if run.changes is not None else None
+        transition.emit(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error, answer=answer)
         if run.error is not None:
             return run.error
         if run.changes is not None and (problem := _change(transition, run.changes, run.name)) is not None:
@@ -112,6 +113,9 @@ def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord 
         reason = StopReason.named(changes.stop_reason)
         unknown = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
         transition.signal_now(reason, changes.stop, hook, {**changes.stop_context, **unknown, "hook": hook})
+    step = transition.execution.current_step
+    if changes.answer is not None and step is not None and step.inference_response is not None:
+        transition.change_step(revised=RevisedAnswer(text=changes.answer, hook=hook))
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.frozen import trusted
+from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -26,20 +27,26 @@ INVALID_ANSWER: Final = "InvalidAnswer"
 
 
 def judge_answer(transition: Transition) -> None:
-    """Handle an answer in the wrong format, an answer that ended early, and fatal errors."""
+    """Handle an answer in the wrong format, an answer that ended early, and fatal errors.
+
+    The text of a hook is taken as it is: that of the model, which was checked, is not the answer any more.
+    """
     response = transition.step.inference_response
     if response is not None and not response.tool_calls:
         if response.finish_reason in transition.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
             transition.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
-        if response.format_problem is not None:
+        if response.format_problem is not None and transition.step.revised is None:
             _reask(transition, response.format_problem)
     judge_errors(transition)
 
 
 def judge_errors(transition: Transition) -> None:
-    """Fail the execution for an error of the step, where the definition says that errors are fatal."""
-    errors = transition.step.all_errors
+    """Fail the execution for an error of the step, where the definition says that errors are fatal.
+
+    That a tool has the model try again is no such error.
+    """
+    errors = [error for error in transition.step.all_errors if error.type != MODEL_RETRY]
     if errors and transition.rules.definition.errors == "fatal":
         transition.fail(errors[0])
 

@@ -46,6 +46,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
@@ -263,7 +264,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         case ToolReturned():
             result, result_type = event.result, event.result_type
         case ToolFailed():
-            error = event.error
+            error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
             agent = str(each.call.arguments.get("agent"))
             result, error = subagent_outcome(agent, event.status, event.answer, event.why)

@@ -224,7 +224,7 @@ class Transition:
             unpriced=self.execution.unpriced,
             budget_remaining=state.budget_remaining,
             stop_signals=self.execution.continuation.stop_signals,
-            response=step.inference_response if step else None,
+            response=step.response if step else None,
             call=call,
             tool_execution=execution,
             error=self.execution.error,

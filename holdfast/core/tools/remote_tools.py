@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
-from pydantic import ConfigDict, JsonValue, create_model
+from pydantic import JsonValue
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.tools.tool_traits import RemoteOptions, schema_of, traits_of, with_schema
+from holdfast.core.tools.schema_arguments import any_arguments, object_schema
+from holdfast.core.tools.tool_traits import RemoteOptions, traits_of, with_schema
 from holdfast.core.tools.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool(Tool[..., Any]):
     """A schema and traits without a function; calling it raises InvalidInput."""
+
+    def renamed(self, name: str) -> Self:
+        """Raise InvalidInput: its worker serves it under its own name."""
+        raise InvalidInput(
+            f"the remote tool {self.name!r} cannot be called {name!r} here: its worker serves it as {self.name!r}; "
+            "rename it there, and give remote_tool(name=...) that name"
+        )
 
 
 def remote_tool(
@@ -44,12 +52,16 @@ def remote_tool(
     """
     all_options = {**options, "task_queue": task_queue, "heartbeats": heartbeats}
     traits = traits_of(name, all_options)
-    if parameters.get("type") != "object":
-        raise InvalidInput(f"tool {name!r}: `parameters` must be a JSON Schema of an object: {{'type': 'object', ...}}")
-    anything = create_model(name, __config__=ConfigDict(extra="allow"))
-    schema = schema_of(name, description, parameters)
-    traits = replace(with_schema(traits, schema), remote=True)
-    return RemoteTool(_elsewhere(name, task_queue), schema, traits, anything, None)
+    schema = object_schema(name, description, parameters, "parameters")
+    return RemoteTool(
+        _elsewhere(name, task_queue),
+        schema,
+        replace(with_schema(traits, schema), remote=True),
+        any_arguments(name),
+        None,
+        checked_by_schema=True,
+        source=f"a remote tool of the task queue {task_queue!r}",
+    )
 
 
 def _elsewhere(name: str, task_queue: str) -> Callable[..., NoReturn]:

@@ -36,6 +36,9 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.5
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 """The most attempts of a call that fail by themselves: by taking too long, or by raising one of `retry_on`."""
 
+RETRIES_MAX: Final = 3
+"""In how many steps in a row a tool may have the model try again, unless it says otherwise."""
+
 DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp")
 """Traits that are derived, not chosen."""
 
@@ -81,6 +84,8 @@ class ToolTraits(Frozen):
     queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
     heartbeats: bool = True
     remote: bool = False
+    retries_max: int = Field(default=RETRIES_MAX, ge=0, le=100)
+    """In how many steps in a row it may have the model try again (ModelRetry)."""
     required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
     """The arguments without which no call of it starts."""
     mcp: ServerName | None = None
@@ -102,6 +107,7 @@ class RemoteOptions(TypedDict, total=False):
         sequential: run a call only while no other call of its step does.
         idempotent: repeating a call is harmless.
         queue_seconds_max: how long a call may wait for a worker of its `task_queue`; as long as the run by default.
+        retries_max: in how many steps in a row it may raise ModelRetry before that becomes an ordinary error.
     """
 
     timeout_seconds: float
@@ -110,6 +116,7 @@ class RemoteOptions(TypedDict, total=False):
     sequential: bool
     idempotent: bool
     queue_seconds_max: float
+    retries_max: int
 
 
 class ToolOptions(RemoteOptions, total=False):
@@ -167,12 +174,17 @@ def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) ->
     return clamped("; ".join(missing), ERROR_CHARS_MAX) if missing else None
 
 
+def check_name(name: str) -> None:
+    """Raise InvalidInput when `name` cannot name a tool."""
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise InvalidInput(f"{name!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
+    if name in RESERVED_NAMES:
+        raise InvalidInput(f"{name!r} is a name of our own; choose another with @tool(name=...)")
+
+
 def traits_of(tool_name: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
     """Return the traits of the tool `tool_name`; raises InvalidInput with the problem."""
-    if NAME_PATTERN.fullmatch(tool_name) is None:
-        raise InvalidInput(f"{tool_name!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
-    if tool_name in RESERVED_NAMES:
-        raise InvalidInput(f"{tool_name!r} is a name of our own; choose another with @tool(name=...)")
+    check_name(tool_name)
     allowed = [name for name in ToolTraits.model_fields if name not in ("name", *DERIVED)]
     for unknown in sorted(options.keys() - set(allowed)):
         raise InvalidInput(f"tool {tool_name!r} is given the option {unknown!r}, {nearest(unknown, allowed)}")

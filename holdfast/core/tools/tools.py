@@ -10,12 +10,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import (
     Annotated,
     Any,
     Final,
     Generic,
     ParamSpec,
+    Self,
     TypeVar,
     Unpack,
     cast,
@@ -25,15 +27,34 @@ from typing import (
     overload,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.tools.output_types import OutputType, output_type
+from holdfast.core.tools.schema_arguments import any_arguments, object_parameters, object_schema
 from holdfast.core.tools.tool_context import ToolContext
-from holdfast.core.tools.tool_traits import ToolOptions, ToolSchema, ToolTraits, schema_of, traits_of, with_schema
+from holdfast.core.tools.tool_traits import (
+    ToolOptions,
+    ToolSchema,
+    ToolTraits,
+    check_name,
+    schema_of,
+    traits_of,
+    with_schema,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +65,11 @@ _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[P, R]):
-    """A function with its schema and traits. Calling it calls the function."""
+    """A function with its schema and traits. Calling it calls the function.
+
+    `source` says where it comes from, for errors. With `checked_by_schema` its arguments are checked against the JSON
+    Schema that the model sees, and passed on unchanged: in the parameter `object_parameter`, or else as keywords.
+    """
 
     function: Callable[P, R]
     schema: ToolSchema
@@ -56,6 +81,9 @@ class Tool(Generic[P, R]):
     """What its return annotation declares; none leaves results unchecked."""
     resources: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
     """The parameters that take a resource, by name, with their types."""
+    checked_by_schema: bool = field(default=False, kw_only=True)
+    object_parameter: str | None = field(default=None, kw_only=True)
+    source: str = field(default="", kw_only=True)
 
     @property
     def name(self) -> str:
@@ -66,24 +94,35 @@ class Tool(Generic[P, R]):
         """Call the function itself, unchecked."""
         return self.function(*args, **kwargs)
 
+    def renamed(self, name: str) -> Self:
+        """Return this tool under another name; raises InvalidInput for one that cannot name a tool."""
+        check_name(name)
+        schema = replace(self.schema, name=name)
+        return replaced(self, schema=schema, traits=with_schema(replace(self.traits, name=name), schema))
+
     def tries_again(self, error: BaseException) -> bool:
         """Return whether a call that raised `error` is retried while it has attempts left.
 
-        Never for what we raise ourselves: arguments that do not fit will not fit the next time.
+        Never for what we raise ourselves: arguments that do not fit will not fit the next time; nor for a ModelRetry.
         """
-        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError)
+        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError | ModelRetry)
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return the keyword arguments for the function, converted to its types.
 
-        Raises InvalidArguments, naming every bad field, when `arguments` do not fit the schema.
+        Raises InvalidArguments, naming every bad field, when `arguments` do not fit the schema. Those of a tool that is
+        `checked_by_schema` are not checked here: `runtime.argument_check` does that.
         """
+        if self.checked_by_schema:
+            whole = dict(arguments)
+            bound: dict[str, Any] = {self.object_parameter: whole} if self.object_parameter else whole
+            return bound if self.context_parameter is None else {**bound, self.context_parameter: context}
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
             raise InvalidArguments(problems_text(error)) from None
         fields = type(checked).model_fields
-        bound: dict[str, Any] = {str(field.alias): getattr(checked, name) for name, field in fields.items()}
+        bound = {str(field.alias): getattr(checked, name) for name, field in fields.items()}
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
@@ -96,13 +135,20 @@ AnyTool = Tool[Any, Any]
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, retry_on: tuple[type[Exception], ...] = (), **options: Unpack[ToolOptions]
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: Mapping[str, JsonValue] | None = None,
+    retry_on: tuple[type[Exception], ...] = (),
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
     /,
     *,
     name: str | None = None,
+    description: str | None = None,
+    schema: Mapping[str, JsonValue] | None = None,
     retry_on: tuple[type[Exception], ...] = (),
     **options: Unpack[ToolOptions],
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
@@ -111,6 +157,9 @@ def tool(
     Args:
         function: the function, when used as a bare decorator.
         name: what the model calls it; the function's own name by default.
+        description: what the model reads about it; the docstring before its sections by default.
+        schema: a JSON Schema of the arguments, instead of the function's annotations. What a call passes is checked
+            against it and not converted; the function takes it as `**arguments`, or as one parameter annotated `dict`.
         retry_on: exceptions after which a call is begun again, with a growing wait, up to `attempts_max`; any other
             goes to the model at once.
         options: see `ToolOptions` and `RemoteOptions`.
@@ -123,14 +172,33 @@ def tool(
         tool_name = name or str(getattr(target, "__name__", ""))
         traits = traits_of(tool_name, options, retry_on)
         summary, about = _docstring(target)
-        arguments, context_parameter, resources = _arguments_model(tool_name, target, about)
-        parameters = arguments.model_json_schema()
-        parameters.pop("title", None)
+        text = summary if description is None else description
         output = output_type(tool_name, target)
-        schema = schema_of(tool_name, summary, parameters, None if output is None else output.schema)
-        traits = replace(with_schema(traits, schema), context=context_parameter is not None)
-        more: dict[str, Any] = {"retry_on": retry_on, "output": output, "resources": resources}
-        return Tool(target, schema, traits, arguments, context_parameter, **more)
+        promised = None if output is None else output.schema
+        whole: str | None = None
+        resources: Mapping[str, Any] = {}
+        if schema is None:
+            arguments, context_parameter, resources = _arguments_model(tool_name, target, about)
+            parameters = arguments.model_json_schema()
+            parameters.pop("title", None)
+            model_schema = schema_of(tool_name, text, parameters, promised)
+        else:
+            arguments, model_schema = any_arguments(tool_name), object_schema(tool_name, text, schema, "schema")
+            model_schema = replace(model_schema, output=promised)
+            whole, context_parameter = object_parameters(tool_name, target, schema)
+        return Tool(
+            target,
+            model_schema,
+            replace(with_schema(traits, model_schema), context=context_parameter is not None),
+            arguments,
+            context_parameter,
+            retry_on=retry_on,
+            output=output,
+            resources=resources,
+            checked_by_schema=schema is not None,
+            object_parameter=whole,
+            source=f"{target.__module__}.{getattr(target, '__qualname__', tool_name)}",
+        )
 
     return decorate if function is None else decorate(function)
 

@@ -248,12 +248,13 @@ class MessageInjected(Observed):
 
 @dataclass(frozen=True, slots=True)
 class HookExecuted(Observed):
-    """A hook ran; `error` is what it raised."""
+    """A hook ran; `error` is what it raised, `answer` the text that it put in place of the model's."""
 
     kind: Literal["HookExecuted"] = field(default="HookExecuted", kw_only=True)
     hook: str
     trigger: Trigger
     error: ErrorRecord | None
+    answer: str | None = None
 
 
 AnyObserved = Annotated[
