@@ -3,7 +3,7 @@
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`tool_calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
-    evaluate ─▶ archive ─▶ next step, or the end
+    evaluate ─▶ archive ─▶ (HandOver ─▶) next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
 A place without hooks is passed at once. At ◇ the limits are checked, and a stop signal leads to the end. A stop now,
@@ -18,25 +18,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from holdfast.core.agent.execution_state import ExecutionStatus, step_id
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX
-from holdfast.core.base.frozen import trusted
 from holdfast.core.base.retries import BUDGET_SPENT
 from holdfast.core.base.usage import NOTHING_USED
-from holdfast.core.conversation.steps import AgentStep, CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.loop import (
     cancellation,
     compaction,
+    handoffs,
     headroom,
     limit_checks,
     model_result,
     start,
     step_end,
+    step_start,
     tool_calls,
 )
-from holdfast.core.loop.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
+from holdfast.core.loop.commands import CancelInFlight, Command
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -47,6 +47,7 @@ from holdfast.core.loop.events import (
     DriverFailed,
     Event,
     ExecutionStarted,
+    HandoffRefused,
     HooksReturned,
     MessageArrived,
     ModelAnswered,
@@ -65,7 +66,7 @@ from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
 from holdfast.core.loop.time_limit import keep_time, start_timer
 from holdfast.core.loop.transition import Transition
-from holdfast.core.wire.execution_events import AgentStepStarted, ContinuationEvaluated, InferenceRequestStarted
+from holdfast.core.wire.execution_events import ContinuationEvaluated
 
 NextState = tuple[AgentState, tuple[Command, ...]]
 
@@ -119,6 +120,8 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             transition.warn(f"a decision was not accepted: {event.problem}")
         case ChangeRefused():
             transition.warn(f"the agent was not changed: {event.error.message}")
+        case HandoffRefused():
+            _handoff_refused(transition, event)
         case DriverFailed():
             _driver_failed(transition, event.error)
         case ModelCancelled():
@@ -148,6 +151,9 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Tran
 def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Transition:
     """Issue the next commands by the new rules; the old rules have issued none of them."""
     transition = start.changed(rules, state, event)
+    if event.handoff:
+        _next_step_unless_resting(transition)
+        return transition
     trigger = transition.execution.hooks_under_way
     transition.change(hooks_under_way=None)
     if trigger is Trigger.BEFORE_EXECUTION:
@@ -167,11 +173,11 @@ def _go_on_as_changed(transition: Transition, trigger: Trigger | None) -> None:
     if trigger is not None or step is None:
         _reach(transition, trigger or Trigger.BEFORE_STEP)
     elif transition.execution.summary_under_way:
-        transition.do(headroom.summary_call(transition) or SummariseBuffer(step.number, 1))
+        step_start.summarise_again(transition)
     elif limit_checks.before_grown_call(transition):
         _end(transition)
     else:
-        _ask_model(transition, emit=False)
+        step_start.ask_model(transition, emit=False)
 
 
 def _go_on(transition: Transition, *, resumed: bool) -> None:
@@ -184,18 +190,19 @@ def _go_on(transition: Transition, *, resumed: bool) -> None:
     if _out_of_time(transition):
         return
     if trigger is not None:
-        _run_hooks(transition, trigger)
+        step_start.run_hooks(transition, trigger)
     elif step is None:
-        _next_step(transition)
+        if not handoffs.ask(transition):
+            _next_step(transition)
     elif step.inference_response is not None:
         tool_calls.take_up(transition)
         _go_on_when_answered(transition)
     elif execution.summary_under_way:
-        transition.do(headroom.summary_call(transition) or SummariseBuffer(step.number, 1))
+        step_start.summarise_again(transition)
     elif limit_checks.before_grown_call(transition):
         _end(transition)  # messages since then leave the budget no room
     else:
-        _ask_model(transition, emit=resumed)
+        step_start.ask_model(transition, emit=resumed)
     start_timer(transition)
 
 
@@ -227,22 +234,18 @@ def _next_step(transition: Transition) -> None:
     _reach(transition, Trigger.BEFORE_STEP)
 
 
+def _next_step_unless_resting(transition: Transition) -> None:
+    if not transition.rules.step_by_step:
+        _next_step(transition)
+
+
 def _before_step_passed(transition: Transition) -> None:
     """Begin a step, unless a limit or a signal forbids it."""
     if limit_checks.before_step(transition):
         _end(transition)
         return
     _note_override(transition)
-    deliver_pending(transition)
-    number = len(transition.execution.step_executions) + 1
-    step = trusted(
-        AgentStep,
-        id=step_id(transition.execution.execution_id, number),
-        number=number,
-        input_length=len(transition.store.messages),
-    )
-    transition.change(current_step=step, current_step_started_at=transition.at)
-    transition.emit(AgentStepStarted)
+    step_start.open_step(transition)
     _reach(transition, Trigger.BEFORE_INFERENCE)
 
 
@@ -253,7 +256,7 @@ def _before_inference_passed(transition: Transition) -> None:
     if limit_checks.before_grown_call(transition):
         _end(transition)  # messages of hooks leave the budget no room; a call that cannot fit is not made
         return
-    _ask_model(transition)
+    step_start.ask_model(transition)
 
 
 def _buffer_summarised(transition: Transition, event: BufferSummarised | SummaryFailed) -> None:
@@ -265,15 +268,7 @@ def _buffer_summarised(transition: Transition, event: BufferSummarised | Summary
         return
     _note_override(transition)
     deliver_pending(transition)
-    _ask_model(transition)
-
-
-def _ask_model(transition: Transition, *, emit: bool = True) -> None:
-    transition.change_step(input_length=len(transition.store.messages), compactions=transition.execution.compactions)
-    command = headroom.model_call(transition)
-    transition.do(command)
-    if emit:
-        transition.emit(InferenceRequestStarted, max_output_tokens=command.max_output_tokens)
+    step_start.ask_model(transition)
 
 
 def _model_answered(transition: Transition, event: ModelAnswered) -> None:
@@ -324,8 +319,14 @@ def _evaluate(transition: Transition) -> None:
     transition.emit(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(transition)
-    elif not transition.rules.step_by_step:
-        _next_step(transition)
+    elif not handoffs.ask(transition):
+        _next_step_unless_resting(transition)
+
+
+def _handoff_refused(transition: Transition, event: HandoffRefused) -> None:
+    if transition.execution.handing_over is not None:
+        handoffs.refused(transition, event.error)
+        _next_step_unless_resting(transition)
 
 
 def _step_due(transition: Transition) -> None:
@@ -419,15 +420,9 @@ def _reach(transition: Transition, trigger: Trigger) -> None:
     """Run the hooks of `trigger`, if any; AFTER says what follows."""
     if transition.rules.hooks_for(trigger):
         transition.change(hooks_under_way=trigger)
-        _run_hooks(transition, trigger)
+        step_start.run_hooks(transition, trigger)
     else:
         AFTER[trigger](transition)
-
-
-def _run_hooks(transition: Transition, trigger: Trigger) -> None:
-    name = f"step-{transition.step_number}-{trigger}"
-    hooks, context = transition.rules.hooks_for(trigger), transition.context_for(trigger)
-    transition.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=HOOK_CHANGES_BYTES_MAX))
 
 
 def _hooks_returned(transition: Transition, event: HooksReturned) -> None:
@@ -474,6 +469,7 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
 
 
 def _end(transition: Transition) -> None:
+    handoffs.take_place(transition)
     step_end.emit_stopped(transition)
     _reach_end(transition)
 

@@ -44,7 +44,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -52,6 +52,7 @@ class Transition:
         self.execution = execution
         self.store = before.context.store
         self.metadata = before.context.metadata
+        self.handover = before.handover
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -63,6 +64,8 @@ class Transition:
         context, changes = before.context, dict[str, Any]()
         if self.store is not context.store or self.metadata is not context.metadata:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
+        if self.handover is not before.handover:
+            changes["handover"] = self.handover
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before

@@ -51,11 +51,12 @@ RESERVED_NAMES: Final = frozenset(
         "find_session",
         "keep_session",
         "spawn",
+        "handoff",
         FETCH_TOOL,
         RECORDS_TOOL,
     }
 )
-"""The names of our own activities and of our own tools, for subagents, long results and records."""
+"""The names of our own activities and of our own tools, for subagents, handoffs, long results and records."""
 
 
 class ToolTraits(Frozen):
