@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, assert_never, overload
+from typing import Any, Generic, TypeVar, assert_never, overload
 from uuid import uuid4
 
 from pydantic import JsonValue, ValidationError
@@ -20,16 +20,17 @@ from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.handoffs import conversation_holder, definition_digest, taken_over
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
-from holdfast.core.agent.subagents import known_subagents
+from holdfast.core.agent.subagents import known_handoffs, known_subagents, reachable
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
-from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments, InvalidInput
+from holdfast.core.base.errors import Conflict, ExecutionFailed, HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.error_records import error_record
@@ -44,6 +45,7 @@ from holdfast.core.loop.commands import (
     Command,
     Emit,
     Finish,
+    HandOver,
     RequestApproval,
     RunHooks,
     SpawnSubagent,
@@ -55,6 +57,7 @@ from holdfast.core.loop.events import (
     DefinitionChanged,
     Event,
     ExecutionStarted,
+    HandoffRefused,
     MessageArrived,
     ModelCancelled,
     StepDue,
@@ -66,9 +69,9 @@ from holdfast.core.loop.start import may_change, rests
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
-from holdfast.core.wire.execution_record import question_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.local.call_tasks import CallTasks
+from holdfast.local.execution_records import recorded
 from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
@@ -83,9 +86,6 @@ from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
-RECORD_SECONDS_MAX: Final = 60.0
-"""How long writing the record of an execution may take; after that the state has a warning instead."""
-
 
 def _now() -> datetime:
     return datetime.now(UTC)
@@ -99,6 +99,7 @@ def _new_id() -> str:
 class _Change:
     """A pending change of the agent, resolved."""
 
+    agent: AgentDefinition
     loop: AgentLoop
     executor: Executor
     budget: ExecutionBudget | None
@@ -112,7 +113,7 @@ class LocalDriver(Generic[AnswerT]):
         model: the model, for example a script in a test; by default that of a worker in this environment.
         tools: the tools offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the hooks offered to it, in this order.
-        agents: the subagents that it, or one of them, may call.
+        agents: the agents that it, or one of them, may call or hand the conversation to.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
@@ -156,7 +157,10 @@ class LocalDriver(Generic[AnswerT]):
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
-        self._loop, self._executor = self._equipped(definition, depth_left)
+        self._definition, self._active, self._depth_left = definition, definition, depth_left
+        """The agent as it was given or changed to, and the one that has the conversation."""
+        reachable(definition, self._agents)  # refuses a name that is not there
+        self._loop, self._executor = self._equipped(definition, definition)
         for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
         self._change: _Change | None = None
@@ -170,8 +174,16 @@ class LocalDriver(Generic[AnswerT]):
         self._requests: dict[str, RequestApproval] = {}
         """The approval requests, the latest for each call id."""
 
-    def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Executor]:
-        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks."""
+    def _all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
+        """Return the agents that may be called or handed to, `origin` among them."""
+        return tuple({each.name: each for each in (*self._agents, origin)}.values())
+
+    def _equipped(self, definition: AgentDefinition, origin: AgentDefinition) -> tuple[AgentLoop, Executor]:
+        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks.
+
+        Its conversation began with `origin`.
+        """
+        agents = self._all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         toolset = self._toolset.equip(definition)
@@ -180,11 +192,13 @@ class LocalDriver(Generic[AnswerT]):
             toolset.definition,
             tools={name: tool.traits for name, tool in toolset.tools.items()},
             hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=known_subagents(definition, self._agents),
-            depth_left=depth_left,
+            subagents=known_subagents(definition, agents),
+            handoffs=known_handoffs(definition, agents),
+            origin_digest=definition_digest(origin),
+            depth_left=self._depth_left,
             step_by_step=True,
         )
-        model_calls = ModelCalls(toolset, loop.subagents, self._model)
+        model_calls = ModelCalls(toolset, loop.own_tools, self._model)
         return loop, Executor(loop, toolset, model_calls, self._approver, self._run_child, self._clock, self._results)
 
     @overload
@@ -270,12 +284,13 @@ class LocalDriver(Generic[AnswerT]):
         self._metadata = checked_metadata(metadata)
         self._busy = True
         at = self._clock()
-        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
         state = self._beginning(question, state, at)
+        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
+        steps_seen = state.step_count if state.status is ExecutionStatus.IN_PROGRESS else 0
         event: Event = ExecutionStarted(
             execution_id=self._new_id(),
             messages=() if isinstance(question, AgentState) else (user_message(question),),
-            budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
+            budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
             metadata=self._metadata,
         )
@@ -283,7 +298,6 @@ class LocalDriver(Generic[AnswerT]):
         self._calls = CallTasks(self._inbox, self._clock)
         try:
             while True:
-                steps_before = state.step_count
                 state, commands = loop.step(state, event)
                 if self._change is not None and not rests(state.running) and self._may_change(state):
                     emitted = (each for each in commands if isinstance(each, Emit))
@@ -294,9 +308,13 @@ class LocalDriver(Generic[AnswerT]):
                 for command in commands:
                     self._perform(command, state)
                 if state.status.is_terminal:
-                    state = await self._recorded(state)
+                    state = await recorded(state, self._loop.definition.name, self._records)
                     break
-                if rests(state.running) and state.step_count > steps_before:
+                if (agent := state.running.handing_over) is not None and HandOver(agent.to_agent) in commands:
+                    loop, event = self._handed_over(agent.to_agent, loop)
+                    continue
+                if rests(state.running) and state.step_count > steps_seen:
+                    steps_seen = state.step_count
                     yield state
                 event = await self._next_event(state)
         finally:
@@ -345,7 +363,7 @@ class LocalDriver(Generic[AnswerT]):
         from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the agent
         stays as it is then.
         """
-        self._change = _Change(*self._equipped(definition, self._loop.depth_left), budget)
+        self._change = _Change(definition, *self._equipped(definition, definition), budget)
 
     def _may_change(self, state: AgentState) -> bool:
         return self._calls.idle and may_change(state, self._inbox.waiting)
@@ -353,10 +371,27 @@ class LocalDriver(Generic[AnswerT]):
     def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
         """Apply `change`; return the new loop and the event for it."""
         self._loop, self._executor, self._change = change.loop, change.executor, None
-        definition = change.loop.definition
-        priced = replace(definition, llm=self._prices.priced(definition.llm))
-        loop = dataclasses.replace(change.loop, observed=before.observed)
-        return loop, DefinitionChanged(priced, self._clock(), change.budget)
+        self._definition = self._active = change.agent
+        loop = dataclasses.replace(self._loop, observed=before.observed)
+        return loop, DefinitionChanged(self._priced(), self._clock(), change.budget)
+
+    def _handed_over(self, agent: str, before: AgentLoop) -> tuple[AgentLoop, Event]:
+        """Hand the conversation over to `agent`; return the new loop and the event for it, or a refusal."""
+        try:
+            self._become(next(each for each in self._all_agents(self._definition) if each.name == agent))
+        except HoldfastError as error:
+            return before, HandoffRefused(error_record(error, "worker"), self._clock())
+        loop = dataclasses.replace(self._loop, observed=before.observed)
+        return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True)
+
+    def _become(self, agent: AgentDefinition) -> None:
+        """Go on as `agent`. Raises InvalidInput, UnknownTool and so on for what this driver lacks."""
+        self._loop, self._executor = self._equipped(agent, self._definition)
+        self._active = agent
+
+    def _priced(self) -> AgentDefinition:
+        definition = self._loop.definition
+        return replace(definition, llm=self._prices.priced(definition.llm))
 
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
@@ -386,24 +421,16 @@ class LocalDriver(Generic[AnswerT]):
         driver = self._driver_of(execution_id)
         return self._agent_id if driver is None else driver._agent_id  # noqa: SLF001  # our own class
 
-    async def _recorded(self, state: AgentState) -> AgentState:
-        """Write the record of the ended execution; if that fails, the state has a warning."""
-        if self._records is None:
-            return state
-        try:
-            async with asyncio.timeout(RECORD_SECONDS_MAX):
-                await self._records.write_execution(state, agent=self._loop.definition.name, task=question_of(state))
-        except Exception as error:  # noqa: BLE001  # anyone's store
-            record = error_record(error, "records")
-            return without_record(state, f"{record.type}: {record.message}")
-        return state
-
     def _beginning(self, question: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
-        definition = self._loop.definition
         if isinstance(question, AgentState):
             state = question
         elif state is None:
             state = AgentState.empty()
+        holder = conversation_holder(state, self._definition, self._all_agents(self._definition))
+        if holder is not self._active:
+            self._become(holder)
+        definition = self._loop.definition
+        state = taken_over(state, definition)
         agent_id = self._new_id() if state.agent_id == UNBORN_ID else state.agent_id
         state = first_run(state, definition, agent_id=agent_id, at=at, parent_agent_id=self._parent_agent_id)
         llm = state.llm or definition.llm
@@ -431,8 +458,8 @@ class LocalDriver(Generic[AnswerT]):
                 self._calls.cancel()
             case Emit():
                 self._listeners.notify(command.event)
-            case Finish():
-                pass
+            case HandOver() | Finish():
+                pass  # `iterate` hands over: other rules go on from there
             case _:
                 assert_never(command)
 
@@ -443,7 +470,7 @@ class LocalDriver(Generic[AnswerT]):
             model=self._model,
             tools=self._toolset.tools,
             hooks=self._toolset.hooks,
-            agents=self._agents,
+            agents=self._all_agents(self._definition),
             capabilities=self._toolset.capabilities,
             compilers=self._toolset.compilers,
             approver=self._approver,
