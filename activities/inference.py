@@ -154,7 +154,7 @@ class Inference:
 
     def _schemas(self, opening: TranscriptPrefix) -> tuple[ToolSchema, ...]:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
-        return (*own, opening.spawn) if opening.spawn else tuple(own)
+        return (*own, *opening.own_tools)
 
     async def _summary(self, call: SummaryInput, progress: Progress) -> InferenceResponse:
         buffer = await _query_result(BUFFER_QUERY, BufferPage)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from holdfast import Agent, AgentState, ExecutionBudget
-from holdfast.core.agent.handoffs import HANDOFFS_MADE_MAX
-from holdfast.core.base.errors import UnknownAgent
-from holdfast.events import AgentHandedOff
+from holdfast import Agent
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
 
@@ -31,7 +26,10 @@ FRONT = Agent(name="front", prompt="You welcome people.", model="front", handoff
 
 async def test_the_other_agent_answers_by_its_own_prompt_model_and_tools() -> None:
     model = ScriptedModel(
-        {"front": [calls(to("billing", "a bill"))], "billing": [say("unused"), calls(Call("lookup", {"order": "17"})), say("It is paid.")]}
+        {
+            "front": [calls(to("billing", "a bill"))],
+            "billing": [say("unused"), calls(Call("lookup", {"order": "17"})), say("It is paid.")],
+        }
     )
     state = await LocalDriver(FRONT, model=model).execute("Is order 17 paid?")
     assert (state.status, state.final_response, state.active_agent) == ("completed", "It is paid.", "billing")
@@ -39,4 +37,9 @@ async def test_the_other_agent_answers_by_its_own_prompt_model_and_tools() -> No
     assert [each.name for each in model.requests[1].tools] == ["lookup", "handoff"]
     assert state.context.system_prompt == "You settle bills."
     (handoff,) = state.running.handoffs
-    assert (handoff.step_number, handoff.from_agent, handoff.to_agent, handoff.reason) == (1, "front", "billing", "a bill")
+    assert (handoff.step_number, handoff.from_agent, handoff.to_agent, handoff.reason) == (
+        1,
+        "front",
+        "billing",
+        "a bill",
+    )

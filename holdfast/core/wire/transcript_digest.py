@@ -28,6 +28,13 @@ class TranscriptPrefix(Frozen):
     """The names the model may call, in the order it is offered them."""
     spawn: ToolSchema | None = None
     """The tool that starts subagents, if there are any: its schema follows from them, not from the worker."""
+    handoff: ToolSchema | None = None
+    """The tool that hands the conversation over, likewise."""
+
+    @property
+    def own_tools(self) -> tuple[ToolSchema, ...]:
+        """The tools that the loop itself offers the model."""
+        return tuple(each for each in (self.spawn, self.handoff) if each is not None)
 
 
 class TranscriptMark(Frozen):
