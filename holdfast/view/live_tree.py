@@ -142,6 +142,8 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _retried(run, event)
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
+        case execution_events.AgentHandedOff():
+            return with_changes(run, agent=event.to_agent)
         case execution_events.InferenceRequestStarted():
             return _step(_stepped(run, event), event.step_number, lambda step: replace(step, asking=True))
         case execution_events.InferenceResponseReceived():

@@ -21,6 +21,7 @@ from holdfast.core.loop.commands import (
     Command,
     Emit,
     Finish,
+    HandOver,
     RequestApproval,
     RunHooks,
     SpawnSubagent,
@@ -158,7 +159,7 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
         assert execution.completed_at is None
         resting = loop.step_by_step and rests(execution)
         busy = execution.hooks_under_way or execution.open_calls or asking
-        assert busy or resting, "nothing is under way, nothing has ended"
+        assert busy or resting or execution.handing_over, "nothing is under way, nothing has ended"
         assert not (resting and state.should_stop) or execution.continuation.standing, "it rests in order to go on"
         assert not (execution.summary_under_way and (execution.hooks_under_way or not asking))
         return
@@ -191,7 +192,9 @@ def _assert_commands_fit(loop: AgentLoop, before: AgentState, after: AgentState,
         assert all(isinstance(each, Finish | RunHooks) for each in rest), "something was begun after the end"
         assert all(each.context.trigger in ENDING for each in rest if isinstance(each, RunHooks))
     if after.status.is_terminal:
-        assert {CallModel, CallTool, SpawnSubagent, RequestApproval, RunHooks, SummariseBuffer}.isdisjoint(kinds)
+        assert {CallModel, CallTool, SpawnSubagent, HandOver, RequestApproval, RunHooks, SummariseBuffer}.isdisjoint(
+            kinds
+        )
     for command in commands:
         _assert_command_fits(loop, after, command)
 
@@ -220,6 +223,10 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
             assert open_calls[command.call_id].stage is CallStage.RUNNING
             assert command.agent in loop.subagents
             assert 0 <= command.depth_left < loop.definition.max_depth
+        case HandOver():
+            assert execution.handing_over is not None
+            assert command.agent == execution.handing_over.to_agent
+            assert execution.current_step is None
         case RunHooks():
             context = command.context
             about = context.call.name if context.call else None

@@ -18,6 +18,11 @@ class Handoff(Frozen):
     at: AwareDatetime
 
 
+def handoff_text(from_agent: str, to_agent: str, reason: str) -> str:
+    """Return a handoff in one line."""
+    return f"{from_agent} handed over to {to_agent}{f': {reason}' if reason else ''}"
+
+
 class Handover(Frozen):
     """Which agent has the conversation since the last handoff: `agent`, which may be `origin` again.
 

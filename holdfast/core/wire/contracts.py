@@ -283,7 +283,8 @@ class ExecutionInput(SparseForm):
     former is empty, that of the latter can be.
     `subagents` are all agents that the definition, or one of those, may call or hand over to. `origin` is the digest
     of the definition that a conversation began with, where `definition` is another: after a handoff, or with the prompt
-    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own; its subagents get them, too.
+    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own;
+    its subagents get them, too.
     """
 
     agent_id: Id
