@@ -173,7 +173,6 @@ class Runs:
         if (initial := None if state is None else InitialState(state)) is not None:
             initial.check(question, execution_id, budget)
             initial, definition = initial.begun_with(definition, agents)
-            check_definition(definition)
             execution_id, agent_id = initial.execution_id or execution_id, agent_id or initial.agent_id
         chosen_id = str(uuid4()) if execution_id is None else check_id(execution_id)
         searchable = await self.has_search_attributes()

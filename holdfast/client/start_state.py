@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.client.validation import check_definition
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -69,18 +70,19 @@ class InitialState:
         """Return the state and the definition by which it goes on: model, prompt and answers' form are the state's.
 
         That is the definition of the agent that the conversation was handed to, if it was, with the budget of the
-        `current` one.
+        `current` one. Raises DefinitionInvalid.
         """
         holder = conversation_holder(self.state, current, agents)
         taken = taken_over(self.state, holder)
         state = first_run(taken, holder, agent_id=taken.agent_id, at=taken.updated_at)
-        return InitialState(taken, definition_digest(current)), replace(
+        going_on = replace(
             holder,
             budget=current.budget,
             system_prompt=state.context.system_prompt,
             llm=state.llm or holder.llm,
             response_format=state.context.response_format,
         )
+        return InitialState(taken, definition_digest(current)), check_definition(going_on)
 
     def workflow_arguments(self, start: ExecutionInput) -> tuple[ExecutionInput, tuple[bytes, ...]]:
         """Return the workflow's arguments: `start` with the state, and the sealed segments of that.
