@@ -74,9 +74,9 @@ def test_an_unknown_name_is_refused_when_the_driver_is_made() -> None:
 
 async def test_a_conversation_saved_in_the_middle_of_a_handoff_goes_on_with_it() -> None:
     model = ScriptedModel({"front": [calls(to("billing"))], "billing": [say("unused"), say("done")]})
-    async for state in LocalDriver(FRONT, model=model).iterate("Go."):
-        saved = state.to_json()
-        break
+    states = LocalDriver(FRONT, model=model).iterate("Go.")
+    saved = (await anext(states)).to_json()
+    await states.aclose()
     final = await LocalDriver(FRONT, model=model).execute(AgentState.from_json(saved))
     assert (final.status, final.final_response, final.active_agent) == ("completed", "done", "billing")
     assert [each.llm.model for each in model.requests] == ["front", "billing"]
