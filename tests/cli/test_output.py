@@ -40,5 +40,6 @@ async def test_a_handoff_stands_behind_its_step_now_and_later(capsys: pytest.Cap
         assert at_call < at_handoff < printed.index("step 2")
     for each in events:
         lines.show(each)
-    assert "AgentHandedOff" in (printed := capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert "AgentHandedOff" in printed
     assert "front handed over to billing: a bill" in printed

@@ -335,7 +335,6 @@ class AgentState(SavedState):
             "execution_count": self.execution_count,
             "has_execution": execution is not None,
             "execution_id": execution.execution_id if execution else None,
-            "active_agent": self.active_agent,
             "steps": self.step_count,
             "continuation": execution.continuation.describe() if execution else "no execution",
             "has_errors": bool(errors),
