@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError, RetryState, is_cancelled_except
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, SUBAGENT_GRACE_SECONDS
@@ -160,7 +161,9 @@ class Executor:
         return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
-        """Run the hooks of one place."""
+        """Run the hooks of one place; those of the input guard once the model call is under way."""
+        if command.context.trigger is Trigger.INPUT_GUARD:  # what hooks run in, a workflow task, sends its calls last
+            await workflow.sleep(SHORTEST, summary="the model call begins beside the input guard")
         runs = await run_hooks(command)
         self._note_run()
         call = command.context.call

@@ -123,6 +123,8 @@ class ExecutionState(JsonForm):
     current_step: AgentStep | None = None
     open_calls: tuple[OpenCall, ...] = ()
     hooks_under_way: Trigger | None = None
+    guarding: bool = False
+    """True while the input guard runs: the answer of the first model call does not count yet."""
     summary_under_way: bool = False
     cancelling: bool = False
     """True while the ends of a cancelled model call or of cancelled subagents are awaited."""

@@ -36,13 +36,14 @@ def take_place(transition: Transition) -> None:
     transition.emit(AgentHandedOff, from_agent=handoff.from_agent, to_agent=handoff.to_agent, reason=handoff.reason)
 
 
-def refused(transition: Transition, error: ErrorRecord) -> None:
-    """Have the agent go on itself, and its model know why."""
+def refused(transition: Transition, error: ErrorRecord) -> bool:
+    """Have the agent go on itself, and its model know why; return whether there was a handoff to refuse."""
     handoff = transition.execution.handing_over
     if handoff is None:
-        return
+        return False
     why = f"the conversation was not handed over to {handoff.to_agent!r}: {error.message}"
     transition.warn(why)
     note = Message(role="user", content=f"{why}\nGo on without that agent.", metadata={"is_trace": True})
     waiting = (*transition.execution.waiting_messages, note)
     transition.change(handing_over=None, waiting_messages=waiting)
+    return True

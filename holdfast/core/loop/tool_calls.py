@@ -13,12 +13,12 @@ the tool says that they run alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, reason_of, second_handoff
-from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.hooks import Changes, HookRun, Trigger
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
@@ -151,7 +151,17 @@ def _run_call_hooks(transition: Transition, each: OpenCall, trigger: Trigger) ->
     transition.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
-def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
+def hooks_returned(transition: Transition, each: OpenCall, runs: Iterable[HookRun]) -> None:
+    """Change a call as its hooks say, and move it on unless one of them blocked it."""
+    changed: OpenCall | None = each
+    for run in runs:
+        if changed is not None and run.changes is not None:
+            changed = _changed_by(transition, changed, run.changes, run.name)
+    if changed is not None:
+        _after_hooks(transition, changed)
+
+
+def _changed_by(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when the hook blocked it, which answers the call."""
     if changes.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=changes.arguments))
@@ -164,7 +174,7 @@ def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes,
     return None
 
 
-def after_hooks(transition: Transition, each: OpenCall) -> None:
+def _after_hooks(transition: Transition, each: OpenCall) -> None:
     """Move a call on whose hooks have run."""
     if each.ended is not None:
         _close(transition, each, each.ended)

@@ -181,6 +181,11 @@ class Transition:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
 
+    def note_override(self) -> None:
+        """Count the override when the step under way goes on only because a hook asked for it."""
+        if self.execution.continuation.standing and not self.must_stop:
+            self.change(continuation=self.execution.continuation.overriding_now())
+
     @property
     def must_stop(self) -> bool:
         """Whether the loop must stop before the step under way is complete."""
