@@ -25,6 +25,7 @@ from holdfast.connection.temporal_client import connect_when_there, converter_of
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -83,7 +84,7 @@ def load_toolset(modules: Sequence[str]) -> Toolset:
 
 
 def _callable(toolset: Toolset) -> tuple[str, ...]:
-    return (*(tool.name for tool in toolset.tools), SPAWN_TOOL)
+    return (*(tool.name for tool in toolset.tools), SPAWN_TOOL, HANDOFF_TOOL)
 
 
 async def serve(

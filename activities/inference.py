@@ -126,7 +126,7 @@ class Inference:
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
             messages=self._compiled(transcript, call),
-            tools=(*(tool.schema for tool in tools.values()), *([opening.spawn] if opening.spawn else ())),
+            tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,

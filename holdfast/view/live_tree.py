@@ -144,6 +144,8 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _called(run, event, event.call_id, lambda call: replace(call, progress=event.line))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
+        case execution_events.AgentHandedOff():
+            return with_changes(run, agent=event.to_agent)
         case execution_events.InferenceRequestStarted():
             return _step(_stepped(run, event), event.step_number, lambda step: replace(step, asking=True))
         case execution_events.InferenceResponseReceived():

@@ -44,7 +44,7 @@ def led(run: Run, *, until: Trigger | None = None) -> list[str]:
 def test_hooks_run_at_every_place_of_a_run_in_the_order_of_the_specification() -> None:
     assert led(Run(hooks=EVERYWHERE).begin()) == [
         "before_execution",
-        *("before_step", "before_inference", "model", "after_inference"),
+        *("before_step", "before_inference", "input_guard", "model", "after_inference"),
         *("before_tool", "tool", "after_tool", "after_step"),
         *("before_step", "before_inference", "model", "after_inference", "after_step"),
         "on_stop",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed
+from holdfast import Agent, AgentDefinition, ExecutionBudget, tool
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.agent.budget import BudgetUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
@@ -299,3 +299,14 @@ def test_what_an_answer_has_cost_counts_as_soon_as_anybody_says_so() -> None:
     story.asks().tell(InferenceResponseReceived, response=InferenceResponse(text="so", cost=0.5))
     [*_, step] = seen(story.told).runs[ROOT].steps
     assert (step.cost, whole(story).cost) == (0.5, 0.5)
+
+
+async def test_a_run_is_its_latest_agents() -> None:
+    front = Agent(name="front", handoffs=[Agent(name="billing")])
+    model = ScriptedModel([calls(Call("handoff", {"agent": "billing"})), say("It is paid.")])
+    views = [LiveView()]
+    driver = LocalDriver(front, model=model)
+    driver.wiretap(lambda event: views.append(live_tree.after(views[-1], cast("Watched", event))))
+    await driver.execute("Is it paid?")
+    names = [view.root.agent for view in views if view.root is not None]
+    assert (names[0], names[-1]) == ("front", "billing")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 
 from temporalio import workflow
 from temporalio.workflow import ActivityCancellationType
@@ -13,7 +14,7 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.loop.events import Event, StopRequested
-from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, McpRequest, McpResolved
+from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput, McpRequest, McpResolved
 from workflows import summaries
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 from workflows.timeouts import MCP
@@ -24,6 +25,10 @@ class Unlisted(Enum):
 
     STOPPED = "stopped"
     LATE = "late"
+
+
+Listing = McpResolved | Unlisted | None
+"""The catalog, or why there is none; none for an agent without MCP servers."""
 
 
 def is_stopping(inbox: Iterable[Event]) -> bool:
@@ -41,7 +46,7 @@ def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
 
 async def resolve_mcp(
     definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool]
-) -> McpResolved | Unlisted | None:
+) -> Listing:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
     None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
@@ -59,6 +64,11 @@ async def resolve_mcp(
         return Unlisted.LATE
     finally:
         listing.cancel()
+
+
+async def resolve_at_start(start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event]) -> Listing:
+    """Return the catalog for a run that begins; as `resolve_mcp`."""
+    return await resolve_mcp(start.definition, time_for(start.budget, begins_at), partial(is_stopping, inbox))
 
 
 async def _listed(definition: AgentDefinition) -> McpResolved:

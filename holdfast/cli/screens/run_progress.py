@@ -9,6 +9,7 @@ from holdfast.cli.screens import output
 from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.wire import execution_events
 
 ID_CHARS: Final = 8
@@ -86,6 +87,8 @@ class Steps:
                 output.waiting(watched.execution_id, watched.call, watched.expires_at)
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
+            case execution_events.AgentHandedOff():
+                output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
             case execution_events.StopSignalReceived():
                 self.end()
             case _:
@@ -159,6 +162,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{done.call.name} {done.call.id} {done.outcome}"
         case execution_events.TokenUsageReported():
             return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
+        case execution_events.AgentHandedOff():
+            return handoff_text(watched.from_agent, watched.to_agent, watched.reason)
         case execution_events.StopSignalReceived():
             return f"{watched.signal.reason}: {watched.signal.message}"
         case execution_events.AgentExecutionStopped():

@@ -116,6 +116,11 @@ class AgentState(SavedState):
         return self.execution.status if self.execution else ExecutionStatus.PENDING
 
     @property
+    def active_agent(self) -> str:
+        """The name of the agent that has the conversation: the one that it was handed to last; empty if unknown."""
+        return self.handover.agent if self.handover else str(self.metadata.get("agent", ""))
+
+    @property
     def messages(self) -> AppendList[Message]:
         """The raw default section."""
         return self.context.store.messages

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from holdfast.core.agent.capability_bundles import Capability, hook_names, resolved
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
@@ -124,7 +125,7 @@ class Toolset:
         resources_for(tools.values(), self.resources)
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
         for number, rule in enumerate(definition.approvals):
-            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
+            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL, HANDOFF_TOOL))
             _check_places(definition.name, number, rule, self.tools)
         return AgentToolset(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
@@ -201,6 +202,7 @@ def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[A
     """
     schemas = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
     arguments = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
+    arguments |= {"agent", "reason"} if rule.names(HANDOFF_TOOL) else set[str]()
     for parameters in schemas:
         properties = parameters.get("properties")
         if not isinstance(properties, dict) or parameters.get("additionalProperties") not in (None, False):

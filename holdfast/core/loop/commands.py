@@ -73,6 +73,13 @@ class SpawnSubagent:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Resolve the definition of another agent and report `DefinitionChanged` by its rules, or `HandoffRefused`."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunHooks:
     """Run these hooks one after another, each seeing what the ones before it changed, up to the first that raises."""
 
@@ -121,6 +128,7 @@ Command = (
     | SummariseBuffer
     | CallTool
     | SpawnSubagent
+    | HandOver
     | RunHooks
     | RequestApproval
     | CancelInFlight

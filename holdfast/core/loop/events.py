@@ -224,11 +224,22 @@ class DefinitionChanged:
     `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. The
     next commands follow the new rules. `budget` replaces the execution's, none leaves it; limits count from the
     execution's start. At any other time the event changes nothing.
+
+    `handoff` is true for the end of a `HandOver`; else somebody changed the agent, and handoffs before that are over.
     """
 
     definition: AgentDefinition
     at: datetime
     budget: ExecutionBudget | None = None
+    handoff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffRefused:
+    """The conversation could not be handed over, for the reason in `error`: the agent goes on itself."""
+
+    error: ErrorRecord
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +278,7 @@ Event = (
     | RunContinued
     | StepDue
     | DefinitionChanged
+    | HandoffRefused
     | ChangeRefused
     | DriverFailed
 )

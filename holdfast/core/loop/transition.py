@@ -46,7 +46,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -54,6 +54,7 @@ class Transition:
         self.execution = execution
         self.store = before.context.store
         self.metadata = before.context.metadata
+        self.handover = before.handover
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -65,6 +66,8 @@ class Transition:
         context, changes = before.context, dict[str, Any]()
         if self.store is not context.store or self.metadata is not context.metadata:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
+        if self.handover is not before.handover:
+            changes["handover"] = self.handover
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before
@@ -179,6 +182,11 @@ class Transition:
     def should_stop(self, *, more_to_do: bool) -> bool:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
+
+    def note_override(self) -> None:
+        """Count the override when the step under way goes on only because a hook asked for it."""
+        if self.execution.continuation.standing and not self.must_stop:
+            self.change(continuation=self.execution.continuation.overriding_now())
 
     @property
     def must_stop(self) -> bool:

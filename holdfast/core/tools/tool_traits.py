@@ -57,11 +57,12 @@ RESERVED_NAMES: Final = frozenset(
         "resolve_mcp",
         "call_mcp_tool",
         "spawn",
+        "handoff",
         FETCH_TOOL,
         RECORDS_TOOL,
     }
 )
-"""The names of our own activities and of our own tools, for subagents, long results and records."""
+"""The names of our own activities and of our own tools, for subagents, handoffs, long results and records."""
 
 
 class ToolTraits(Frozen):

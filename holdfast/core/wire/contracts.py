@@ -318,8 +318,10 @@ class ExecutionInput(SparseForm):
 
     A Temporal run that continues another, or a `state`, has sealed segments as further arguments; the `question` of the
     former is empty, that of the latter can be.
-    `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
-    below this one. `metadata` are the run's own; its subagents get them, too.
+    `subagents` are all agents that the definition, or one of those, may call or hand over to. `origin` is the digest
+    of the definition that a conversation began with, where `definition` is another: after a handoff, or with the prompt
+    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own;
+    its subagents get them, too.
     """
 
     agent_id: Id
@@ -327,6 +329,7 @@ class ExecutionInput(SparseForm):
     question: str
     budget: ExecutionBudget
     subagents: tuple[AgentDefinition, ...] = ()
+    origin: Digest | None = None
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
     parent_agent_id: Id | None = None
     depth_left: int | None = None

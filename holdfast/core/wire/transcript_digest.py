@@ -31,6 +31,13 @@ class TranscriptPrefix(Frozen):
     """The tool that starts subagents, if there are any: its schema follows from them, not from the worker."""
     mcp: Digest | None = None
     """The catalog with the schemas of its MCP tools, if there are any."""
+    handoff: ToolSchema | None = None
+    """The tool that hands the conversation over, likewise."""
+
+    @property
+    def own_tools(self) -> tuple[ToolSchema, ...]:
+        """The tools that the loop itself offers the model."""
+        return tuple(each for each in (self.spawn, self.handoff) if each is not None)
 
 
 class TranscriptMark(Frozen):
