@@ -29,7 +29,6 @@ from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.agent.subagents import known_handoffs, known_subagents, reachable
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
-from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.errors import Conflict, ExecutionFailed, HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
@@ -66,7 +65,7 @@ from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.record_store import ExecutionStore
-from holdfast.local.call_tasks import CallTasks
+from holdfast.local.call_tasks import CallTasks, ended_child
 from holdfast.local.execution_records import recorded
 from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox, message_event, stop_event
@@ -306,7 +305,8 @@ class LocalDriver(Generic[AnswerT]):
                 await self._resources.open(apart=False)
             while True:
                 state, commands = loop.step(state, event)
-                if self._change is not None and not rests(state.running) and self._may_change(state):
+                idle = self._calls.idle and not rests(state.running)
+                if self._change is not None and idle and may_change(state, self._inbox.waiting):
                     emitted = (each for each in commands if isinstance(each, Emit))
                     loop, event = self._changed(self._change, loop)
                     state, commands = loop.step(state, event)
@@ -368,9 +368,6 @@ class LocalDriver(Generic[AnswerT]):
         stays as it is then.
         """
         self._change = _Change(definition, *self._equipped(definition, definition), budget)
-
-    def _may_change(self, state: AgentState) -> bool:
-        return self._calls.idle and may_change(state, self._inbox.waiting)
 
     def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
         """Apply `change`; return the new loop and the event for it."""
@@ -498,13 +495,6 @@ class LocalDriver(Generic[AnswerT]):
         self._children.append(child)
         running = asyncio.create_task(child.execute(command.task, budget=command.budget, metadata=self._metadata))
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            child.stop("the agent that called it was stopped")
-            await asyncio.wait([running], timeout=SUBAGENT_GRACE_SECONDS)
-            if not running.done():
-                running.cancel()
-                raise
-            return running.result()
+            return await ended_child(running, child.stop)
         finally:
             self._children.remove(child)
