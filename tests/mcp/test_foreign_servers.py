@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import ToolContext
@@ -100,7 +101,7 @@ async def test_the_memory_server_keeps_what_it_was_told(programs: Path, tmp_path
     context = ToolContext(execution_id="", idempotency_key="k", attempt=1)
     try:
         tools = {tool.tool: tool for tool in (await pool.catalog(("memory",), "clerk")).tools}
-        entity = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
+        entity: dict[str, JsonValue] = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
         await call_mcp_tool(pool, server, tools["create_entities"], {"entities": [entity]}, context)
         graph = json.loads(await call_mcp_tool(pool, server, tools["read_graph"], {}, context))
         with pytest.raises(McpCallFailed):

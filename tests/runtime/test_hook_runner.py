@@ -129,7 +129,9 @@ async def test_a_hook_changes_the_answer_and_what_the_model_said_stays_readable(
     assert AgentState.from_json(state.to_json()) == state
 
 
-@pytest.mark.parametrize("trigger", [each for each in Trigger if each not in AFTER_ANSWER and each != "on_error"])
+@pytest.mark.parametrize(
+    "trigger", [each for each in Trigger if each not in AFTER_ANSWER and each is not Trigger.ON_ERROR]
+)
 async def test_a_hook_elsewhere_cannot_change_the_answer(trigger: Trigger) -> None:
     state, _ = await run(changing(trigger, Changes(answer="mine")))
     assert state.status is ExecutionStatus.FAILED
