@@ -100,15 +100,20 @@ def answer(identity: object) -> None:
 
 
 for line in sys.stdin:
-    message = json.loads(line)
+    message: dict[str, Any] = json.loads(line)
     identity = message.get("id")
+    parameters: dict[str, Any] = message.get("params") or {}
     match message.get("method"):
         case "initialize":
             about = {"name": "odd", "version": "1"}
-            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": about,
+            }
             send({"id": identity, "result": result})
         case "tools/list":
-            send({"id": identity, "result": tools((message.get("params") or {}).get("cursor"))})
+            send({"id": identity, "result": tools(parameters.get("cursor"))})
         case "tools/call":
             answer(identity)
         case _ if identity is not None:

@@ -57,14 +57,14 @@ def mcp(
         where = f"the MCP servers of {file or DEFAULT_FILE}"
         raise InvalidInput(f"{server[:80]!r} is none of {where}; {suggestion(server, servers)}")
     _check_installed()
-    with busy(f"asking the MCP server {server}"):
-        if call is None:
-            found = asyncio.run(_looked_at(servers[server]))
-        else:
-            answer = asyncio.run(_called(servers[server], call, _arguments(args)))
+    asking = busy(f"asking the MCP server {server}")
     if call is None:
-        _offer(servers[server], *found, as_json=as_json)
+        with asking:
+            catalog, offer = asyncio.run(_looked_at(servers[server]))
+        _offer(servers[server], catalog, offer, as_json=as_json)
     else:
+        with asking:
+            answer = asyncio.run(_called(servers[server], call, _arguments(args)))
         _answer(answer, as_json=as_json)
 
 
