@@ -23,6 +23,7 @@ from holdfast.core.wire.contracts import CHANGE_SIGNAL, DefinitionChange
 from holdfast.testing.script import call, say
 from tests.mcp.places import noted, trial, until_noted
 from tests.serving import Serve
+from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
@@ -47,6 +48,7 @@ async def test_an_agent_uses_the_tools_of_its_server(serve: Serve, tmp_path: Pat
         result = await served.client.run(AGENT, "pay")
         first = served.endpoint.requests[0]
         ran = await activities(served.client.temporal.get_workflow_handle(result.state.running.execution_id))
+        await replayed(served.client, result.state.running.execution_id)
     texts = [each.result for step in result.state.steps for each in step.tool_executions]
     assert texts == ["3", "paid 5"]
     assert [tool["function"]["name"] for tool in (first.body or {})["tools"]] == [
@@ -103,6 +105,7 @@ async def test_a_stop_ends_the_call_at_the_server(serve: Serve, tmp_path: Path) 
         await served.client.stop(execution_id, "enough")
         await until_noted(ledger, "wait cancelled")
         state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
     assert state.status is ExecutionStatus.STOPPED
 
 
@@ -133,6 +136,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_starts(serve: Serve, tmp_p
         await until_noted(begun, "x")
         await served.client.stop(execution_id, "enough")
         state = await asyncio.wait_for(served.client.result(execution_id), 20)
+        await replayed(served.client, execution_id)
     assert state.status is ExecutionStatus.STOPPED
     assert served.endpoint.requests == ()
 
@@ -165,6 +169,7 @@ async def test_the_time_limit_does_not_wait_for_a_server_that_starts(serve: Serv
     async with serve([say("never")], mcp=slow) as served:
         execution_id = await served.client.start(agent, "pay")
         state = await asyncio.wait_for(served.client.result(execution_id), 20)
+        await replayed(served.client, execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
     assert served.endpoint.requests == ()
 
@@ -198,6 +203,7 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
         await served.client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, change)
         await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
         state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
 
 
@@ -211,3 +217,16 @@ async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> N
     assert reports
     assert reports[-1].text.startswith("at ")
     assert kinds.count("call_mcp_tool") == 1
+
+
+async def test_an_agent_that_is_handed_the_conversation_has_the_tools_of_its_servers(
+    serve: Serve, tmp_path: Path
+) -> None:
+    front = AgentDefinition(name="front", handoffs=("clerk",))
+    script = [call("handoff", agent="clerk"), call("till_add", a=1, b=2), say("done")]
+    async with serve(script, mcp=stdio(tmp_path / "mcp")) as served:
+        execution_id = await served.client.start(front, "add", subagents=[AGENT])
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert state.steps[1].tool_executions[0].result == "3"
+    assert state.active_agent == "clerk"
