@@ -18,6 +18,7 @@ from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.session_contracts import Branch
 
 MODEL_CHARS_MAX = 30
+LISTING_LIMIT = "time limit, while MCP servers are listed"
 CALL_CHARS_MAX = 40
 """How much of a call is shown where the line holds more than the call."""
 

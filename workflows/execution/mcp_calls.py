@@ -58,7 +58,9 @@ async def resolve_mcp(
     # one that is cancelled ends with an error that nobody reads
     listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        await workflow.wait_condition(lambda: listing.done() or unwanted(), timeout=time_left)
+        await workflow.wait_condition(
+            lambda: listing.done() or unwanted(), timeout=time_left, timeout_summary=summaries.LISTING_LIMIT
+        )
         return listing.result() if listing.done() else Unlisted.STOPPED
     except TimeoutError:
         return Unlisted.LATE
