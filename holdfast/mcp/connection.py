@@ -24,7 +24,7 @@ from pydantic import JsonValue, ValidationError
 from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped, printable
-from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.mcp_servers import VARIABLE, McpServer
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, http_client
@@ -78,6 +78,7 @@ class McpConnection:
         self._client: Client | None = None
         self._ended = False
         self._unsent: set[str] = set()
+        self._secrets: set[str] = set()
 
     async def __aenter__(self) -> Self:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -94,7 +95,7 @@ class McpConnection:
             raise
         if not opened.done():
             error = self._owner.exception()
-            raise self._unavailable(_text(error) if error else "it ended at once") from None
+            raise self._unavailable(self._text(error) if error else "it ended at once") from None
         self._client = opened.result()
         return self
 
@@ -107,7 +108,7 @@ class McpConnection:
             task.cancel()
             await asyncio.wait([task], timeout=CLOSE_SECONDS_MAX)
         if self._owner.done() and not self._owner.cancelled() and (error := self._owner.exception()):
-            LOGGER.debug("MCP server %s: the connection ended with %s", self.server.name, _text(error))
+            LOGGER.debug("MCP server %s: the connection ended with %s", self.server.name, self._text(error))
 
     @property
     def open(self) -> bool:
@@ -187,14 +188,14 @@ class McpConnection:
                 raise self._unavailable("it has ended our session") from None
             if error.error.code in LOST:
                 self._ended = not self.is_shareable or self.server.url is None
-                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {_text(error)}") from None
-            raise McpCallFailed(f"{self._named()}: {_text(error)} (code {error.error.code})") from None
+                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
+            raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
         except ValidationError as error:
             raise McpOutcomeUnknown(
-                f"{self._named()} answered what is no answer of the protocol: {_text(error)}"
+                f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
             ) from None
         except (OSError, ExceptionGroup, RuntimeError) as error:
-            raise McpOutcomeUnknown(f"{self._named()} broke the connection: {_text(error)}") from None
+            raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
 
     async def _own(self, opened: asyncio.Future[Client]) -> None:
         """Open the connection, keep it until it is to be closed, and close it: all in this task."""
@@ -225,7 +226,9 @@ class McpConnection:
             return
         command, *arguments = (self._resolved(each) for each in server.command)
         environment = {name: self._resolved(value) for name, value in server.env.items()}
-        started = StdioServerParameters(command=command, args=arguments, env=environment, cwd=server.cwd)
+        started = StdioServerParameters(
+            command=command, args=arguments, env=environment, cwd=self._resolved(server.cwd) if server.cwd else None
+        )
         yield self._watched(stdio_client(started, errlog=self._log))
 
     @asynccontextmanager
@@ -238,7 +241,19 @@ class McpConnection:
         self._ended = True
 
     def _resolved(self, text: str) -> str:
+        self._secrets |= {self._environment[name] for name in VARIABLE.findall(text) if self._environment.get(name)}
         return resolved_text(text, self._environment, self.server.name)
+
+    def _text(self, error: BaseException) -> str:
+        """Return an error's text in one line, bounded, without the values of variables; of a group, its first's."""
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        text = ""
+        with suppress(Exception):
+            text = str(error)
+        for value in self._secrets:
+            text = text.replace(value, "***")
+        return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")
@@ -286,13 +301,3 @@ async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's si
 
 async def _dropped(message: Any) -> None:  # noqa: ANN401  # the SDK's union of everything a server can send
     """Take what a server sends unasked: its log, its announcements. A flood of them costs nothing but time."""
-
-
-def _text(error: BaseException) -> str:
-    """Return an error's text in one line, bounded; of a group, that of its first member."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    text = ""
-    with suppress(Exception):
-        text = str(error)
-    return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())

@@ -12,6 +12,7 @@ from mcp.client import ClientSession
 from mcp_types import PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool
 from pydantic_core import to_json
 
+from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpTool, legal_names
 from holdfast.core.tools.mcp_servers import McpServer
@@ -28,6 +29,9 @@ LIST_SECONDS_MAX: Final = 30.0
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """The largest schema of a tool, as JSON."""
+
+CATALOG_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The largest catalog of all servers of an agent."""
 
 DESCRIPTION_CHARS_MAX: Final = 16_000
 """As much of a description is kept; a model may be shown less."""
@@ -59,8 +63,22 @@ async def catalog_of(connections: Sequence[McpConnection]) -> McpCatalog:
     listed = await asyncio.gather(*map(_tools_of, connections))
     prefixes = {each.server.name: each.server.begins for each in connections}
     every = [tool for tools, _ in listed for tool in tools]
-    named = legal_names(every, prefixes)
-    return McpCatalog(tools=named, left_out=tuple(line for _, lines in listed for line in lines))
+    tools, beyond = _within(legal_names(every, prefixes))
+    return McpCatalog(tools=tools, left_out=(*(line for _, lines in listed for line in lines), *beyond))
+
+
+def _within(tools: Sequence[McpTool]) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+    """Return as many of the first tools as CATALOG_BYTES_MAX holds, and a line about the others."""
+    kept, size = 0, 0
+    for tool in tools:
+        size += len(canonical(tool))
+        if size > CATALOG_BYTES_MAX:
+            break
+        kept += 1
+    if kept == len(tools):
+        return tuple(tools), ()
+    about = f"{len(tools) - kept} tools from {tools[kept].name!r} on"
+    return tuple(tools[:kept]), (f"{about}: the catalog would have over {CATALOG_BYTES_MAX:,} bytes",)
 
 
 async def offer_of(connection: McpConnection) -> Offer:

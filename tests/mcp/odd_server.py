@@ -26,6 +26,8 @@ def tools(cursor: str | None) -> dict[str, Any]:
             return {"tools": [tool("same", description="first"), tool("same", description="second"), tool("other")]}
         case "many":
             return {"tools": [tool(f"tool_{number}") for number in range(300)]}
+        case "heavy":
+            return {"tools": [tool(f"t{n}", inputSchema={**OBJECT, "description": "y" * 60_000}) for n in range(90)]}
         case "array":
             return {"tools": [tool("good"), tool("list", inputSchema={"type": "array"})]}
         case "endless":

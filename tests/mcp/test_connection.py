@@ -54,6 +54,14 @@ async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_pat
             pass
 
 
+async def test_an_error_does_not_tell_the_values_of_variables() -> None:
+    place = McpServer(name="gone", command=(sys.executable, "-c", "import sys; sys.exit(1)", "${KEY}"), cwd="${KEY}")
+    with pytest.raises(McpUnavailable) as caught:
+        async with connection(place, KEY="/no/such/secret-place"):
+            pass
+    assert "secret" not in str(caught.value)
+
+
 async def test_a_cancelled_call_is_cancelled_at_the_server_and_the_connection_goes_on(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with connection(trial(ledger)) as server:

@@ -67,6 +67,12 @@ async def test_a_list_without_end_is_cut() -> None:
     assert catalog.left_out == (f"odd: it lists more than {LISTED_MAX:,} tools",)
 
 
+async def test_a_catalog_is_bounded_as_a_whole() -> None:
+    catalog = await listed(odd("heavy"))
+    assert len(catalog.tools) == 69
+    assert catalog.left_out == ("21 tools from 'odd_t69' on: the catalog would have over 4,194,304 bytes",)
+
+
 async def test_names_become_legal_and_unusable_schemas_are_left_out() -> None:
     catalog = await listed(odd("odd"))
     names = {tool.tool: tool.name for tool in catalog.tools}
