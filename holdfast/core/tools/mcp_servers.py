@@ -38,8 +38,8 @@ class McpServer(Frozen):
     """One MCP server: reached at a `url` (streamable HTTP), or a `command` that is started and talks over its stdio.
 
     `headers` go with every request to a `url`; `env` is what a command gets besides PATH, HOME and the like, and `cwd`
-    its working directory. In the values of `headers`, `env`, `command`, `cwd` and `url`, `${NAME}` stands for the process's
-    variable of that name.
+    its working directory. In the values of `headers`, `env`, `command`, `cwd` and `url`, `${NAME}` stands for the
+    process's variable of that name.
 
     `prefix` begins the names that the model sees, by default the server's name and `_`. `tools` are those that agents
     may use, by the server's own names; none means all, without `tools_deny`.
