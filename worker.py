@@ -25,12 +25,14 @@ from holdfast.connection.temporal_client import connect_when_there, converter_of
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.tools.tool_names import check_names
+from holdfast.mcp.server_file import read_servers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
@@ -82,7 +84,7 @@ def load_toolset(modules: Sequence[str]) -> Toolset:
 
 
 def _callable(toolset: Toolset) -> tuple[str, ...]:
-    return (*(tool.name for tool in toolset.tools), SPAWN_TOOL)
+    return (*(tool.name for tool in toolset.tools), SPAWN_TOOL, HANDOFF_TOOL)
 
 
 async def serve(
@@ -108,6 +110,7 @@ async def serve(
         toolset = RecordTools(records, whose).with_records_tool(toolset)
     check_names(toolset.tools)
     check_schemas(toolset.tools)
+    servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, toolset, chosen_model)
     client = await connect_when_there(
@@ -130,6 +133,7 @@ async def serve(
             prices=prices_of(model, os.environ),
             sinks=delivering,
             guardian=guardian,
+            mcp=servers,
         )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -142,12 +146,14 @@ async def serve(
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
+        what += f", MCP servers: {', '.join(servers)}" if servers else ""
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {where}, {what}{events}{read_at}")
         await stopping.wait()
         grace = serving.grace_seconds
-        loop.call_later(grace + STUBBORN_SECONDS, _end, 1, guardian)  # a call can refuse to be cancelled
+        longest = grace + STUBBORN_SECONDS + workers.closing_seconds
+        loop.call_later(longest, _end, 1, guardian)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
@@ -225,6 +231,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
+    parser.add_argument("--mcp", type=Path, metavar="FILE", help="the MCP servers that agents may name")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument(
@@ -245,6 +252,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         modules=options.modules,
         storage=options.storage,
         encryption_key_file=options.encryption_key_file,
+        mcp_file=options.mcp,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

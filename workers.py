@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -23,6 +24,7 @@ from activities.guardian_link import GuardianLink
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
 from activities.inference import Inference
+from activities.mcp import McpTools
 from activities.records import RecordActivities
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
@@ -34,11 +36,14 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
+from holdfast.mcp.pool import McpPool
 from holdfast.models.endpoint import prices_of
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
@@ -65,17 +70,31 @@ class Workers:
         *parts: Worker,
         ready: Callable[[], Awaitable[None]],
         after_start: Callable[[], Awaitable[None]] | None = None,
+        at_end: Callable[[], Awaitable[None]] | None = None,
+        resources: OpenResources = NO_RESOURCES,
     ) -> None:
+        self._resources = resources
         self.parts: Final = parts
         self._ready = ready
         self._after_start = after_start
+        self._at_end = at_end
+
+    @property
+    def closing_seconds(self) -> float:
+        """How long it may take, after the calls, to close what the tools share."""
+        return self._resources.closing_seconds
 
     async def __aenter__(self) -> Self:
         await self._ready()  # a polling worker gets calls at once
-        for part in self.parts:
-            await part.__aenter__()
-        if self._after_start is not None:
-            await self._after_start()
+        await self._resources.open(apart=True)
+        try:
+            for part in self.parts:
+                await part.__aenter__()
+            if self._after_start is not None:
+                await self._after_start()
+        except BaseException:
+            await self._resources.close()
+            raise
         return self
 
     async def __aexit__(
@@ -84,6 +103,9 @@ class Workers:
         ends = await asyncio.gather(
             *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
+        await self._resources.close()
+        if self._at_end is not None:
+            await self._at_end()
         for end in ends:  # a part that cannot serve any more has cancelled our task; this is its error
             if end is not None:
                 raise end
@@ -101,6 +123,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     *,
     sinks: Sequence[Sink] = (),
     guardian: GuardianLink | None = None,
+    mcp: Mapping[str, McpServer] | None = None,
 ) -> Workers:
     """Return the workers that serve `toolset` and every agent on the settings' task queue.
 
@@ -108,33 +131,27 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     or workflow from running. `results` keeps what is too long to be shown to a model. `sinks` are told the events of
     all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
     settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
-    process dies; without one its calls are noticed when their heartbeats stay away.
+    process dies; without one its calls are noticed when their heartbeats stay away. `mcp` are the MCP servers that
+    agents may name.
     """
     traces = _traces_of(settings)
     heartbeats = Heartbeats(guardian)
     prices = prices or prices_of(model)
-    inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans)
-    records = records_of(client.data_converter)
-    record_activities, catalog = RecordActivities(records), Catalog(toolset, prices)
-    ours: list[Callable[..., Any]] = [
-        inference.run,
-        inference.summarise,
-        Hooks(toolset.hooks).run,
-        catalog.resolve,
-        catalog.check,
-        take_up,
-        record_activities.record,
-        record_activities.branch,
-        record_activities.find_session,
-        record_activities.keep_session,
-    ]
+    records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
+    pool = McpPool(mcp or {}, os.environ)
+    servers = McpTools(pool, records, slots, results, traces.spans)
+    inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers)
+    record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers)
+    ours = _our_activities(inference, Hooks(toolset.hooks), catalog, servers, record_activities)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
+    resources = OpenResources(tools, toolset.resources)
+    activities_of = partial(tool_activities, tools, results=results, spans=traces.spans, resources=resources)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=WORKFLOWS,
         workflow_runner=AgentWorkflowRunner(observer=guardian),
-        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, traces.spans)],
+        activities=[*ours, *activities_of(slots=slots)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
@@ -148,15 +165,30 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
     )
     parts = [agents]
-    if tools:
+    if tools or mcp:
         queue = waiting_queue(settings.task_queue)
-        activities = tool_activities(tools, results=results, spans=traces.spans)
+        activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
         parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices)
-    return Workers(*parts, ready=ready, after_start=partial(_begin_sinks, client, starts))
+    begin = partial(_begin_sinks, client, starts)
+    return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
+
+
+def _our_activities(
+    inference: Inference, hooks: Hooks, catalog: Catalog, servers: McpTools, records: RecordActivities
+) -> list[Callable[..., Any]]:
+    """Return the activities of every worker that serves agents; those of its tools come besides."""
+    return [
+        *(inference.run, inference.summarise),
+        hooks.run,
+        *(catalog.resolve, catalog.check),
+        *(servers.resolve, servers.call),
+        take_up,
+        *(records.record, records.branch, records.find_session, records.keep_session),
+    ]
 
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
@@ -224,10 +256,12 @@ def make_tools_worker(
         raise InvalidInput(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
-    activities = tool_activities(tools, results=results, spans=_traces_of(settings).spans)
+    resources = OpenResources(tools, toolset.resources)
+    spans = _traces_of(settings).spans
+    activities = tool_activities(tools, results=results, spans=spans, resources=resources)
     heartbeats = Heartbeats(guardian)
     part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
-    return Workers(part, ready=partial(_make_ready, client, heartbeats))
+    return Workers(part, ready=partial(_make_ready, client, heartbeats), resources=resources)
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:

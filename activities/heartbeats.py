@@ -50,8 +50,11 @@ class HeartbeatDetails:
         self.pacing: Final = pacing or Pacer()
         self._carried: Callable[[], object] | None = None
         self._spent: Callable[[], FailedAttemptsUsage | None] = lambda: None
-        self.changes: Final = asyncio.Event()
-        """Set while the details can change at any moment."""
+        self._progress: tuple[object, ...] = ()
+        self.changing = False
+        """Whether the details can change at any moment."""
+        self.news: Final = asyncio.Event()
+        """Set while that is so, and when a tool has reported its progress."""
         self._guarded = guarded
         self._beaten_at = time.monotonic()
         self._longest = 0.0
@@ -62,18 +65,24 @@ class HeartbeatDetails:
 
         `spent` returns the usage that the guardian signals to the run if the worker dies.
         """
-        self._carried, self._spent = details, spent
-        self.changes.set()
+        self._carried, self._spent, self.changing = details, spent, True
+        self.news.set()
 
     def leave(self, details: object) -> None:
         """Make every heartbeat from now on carry `details`, which do not change."""
-        self._carried = lambda: details
-        self.changes.clear()
+        self._carried, self._progress, self.changing = lambda: details, (), False
+        self.news.clear()
+
+    def report(self, progress: object) -> None:
+        """Make heartbeats carry a tool's progress as a second detail, for those who look; no attempt reads it."""
+        self._progress = (progress,)
+        self.news.set()
 
     def details(self) -> tuple[object, ...]:
         """Return a heartbeat's details: one without details would erase those of the previous attempt."""
         # the server keeps the last heartbeat's details for the next attempt, even if they are empty
-        return tuple(activity.info().heartbeat_details) if self._carried is None else (self._carried(),)
+        carried = tuple(activity.info().heartbeat_details) if self._carried is None else (self._carried(),)
+        return (*carried, *self._progress)
 
     def silence(self) -> float:
         """Return the seconds since the last heartbeat."""
@@ -189,11 +198,13 @@ async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) ->
             interval = interval_seconds(len(_beating))
             # without push a cancel comes only with the reply to a heartbeat
             rest = PUSHED_SECONDS if pushed else interval
-            with suppress(TimeoutError):  # an activity sets `changes` only after it has started
-                await asyncio.wait_for(pulse.changes.wait(), rest - interval)
+            with suppress(TimeoutError):  # an activity sets `news` only after it has started
+                await asyncio.wait_for(pulse.news.wait(), rest - interval)
             await asyncio.sleep(interval)
+            if not pulse.changing:
+                pulse.news.clear()
             details = pulse.details()
-            if details != carried and pulse.changes.is_set():  # whoever left fixed details has reported them
+            if details != carried and pulse.changing:  # whoever left fixed details has reported them
                 await pulse.tell()
             if details == carried and pulse.silence() < rest - INTERVAL_SECONDS:
                 continue

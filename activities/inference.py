@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +17,9 @@ from temporalio.service import RPCError
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
+from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
-from holdfast.core.agent.context_view import CompilerContext
+from holdfast.core.agent.context_view import NO_FACTS, CompilerContext
 from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
@@ -30,7 +31,7 @@ from holdfast.core.conversation.attempt_tally import lost_for_good
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,
@@ -63,11 +64,19 @@ QUERY_TIMEOUT: Final = timedelta(seconds=10)
 class Inference:
     """The model calls with their dependencies: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: Model, toolset: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        toolset: Toolset,
+        cache: TranscriptCache,
+        spans: Spans | None = None,
+        mcp: PinnedTools | None = None,
+    ) -> None:
         self._model = InstrumentedModel(model, spans)
         self._tools = {tool.name: tool for tool in toolset.tools}
         self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
         self._cache = cache
+        self._mcp = mcp
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, call: InferenceInput) -> InferenceAnswer:
@@ -112,19 +121,19 @@ class Inference:
     async def _answer(self, call: InferenceInput, progress: Progress) -> InferenceResponse:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", call, _fetch)
         opening = transcript.opening
-        compiler = opening.definition.context.compiler
+        compiler, tools = opening.definition.context.compiler, await self._offered(opening)
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
             messages=self._compiled(transcript, call),
-            tools=self._schemas(opening),
+            tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,
             # a compiler's messages differ from those that the workflow has bounded
             input_max=call.input_max if compiler is None else None,  # what a compiler adds was not counted
         )
-        answer = checked_calls(await self._response(request, call, progress), self._tools.values())
+        answer = checked_calls(await self._response(request, call, progress), tools.values())
         return checked(answer, request.response_format)
 
     async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
@@ -149,12 +158,16 @@ class Inference:
                 activity.info().workflow_id or "",
                 metadata=call.metadata or {},
                 system_prompt=definition.system_prompt,
+                run=call.run or NO_FACTS,
             )
         )
 
-    def _schemas(self, opening: TranscriptPrefix) -> tuple[ToolSchema, ...]:
-        own = (self._tools[name].schema for name in opening.tools if name in self._tools)
-        return (*own, opening.spawn) if opening.spawn else tuple(own)
+    async def _offered(self, opening: TranscriptPrefix) -> dict[str, AnyTool]:
+        """Return the agent's tools by name, in the order in which the model is offered them. Raises StorageFailed."""
+        here: Mapping[str, AnyTool] = self._tools
+        if opening.mcp is not None and self._mcp is not None:
+            here = {**here, **{tool.name: tool for tool in await self._mcp.pinned_tools(opening.mcp)}}
+        return {name: here[name] for name in opening.tools if name in here}
 
     async def _summary(self, call: SummaryInput, progress: Progress) -> InferenceResponse:
         buffer = await _query_result(BUFFER_QUERY, BufferPage)

@@ -11,6 +11,7 @@ from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.base.safe_text import clamped
+from holdfast.runtime.call_reports import LOGGER as TOOL_LOGGER
 
 LINE_CHARS_MAX: Final = 400
 """The longest line about a typed failure, in characters."""
@@ -38,9 +39,10 @@ def _place(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr() -> None:
-    """Log warnings and errors of the whole process to standard error."""
+    """Log warnings and errors of the whole process to standard error, and what tools log."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(OneLine())
+    TOOL_LOGGER.setLevel(logging.INFO)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler])
     activity.logger.activity_info_on_message = False  # half a screen of ids; our line has those that are needed
     workflow.logger.workflow_info_on_message = False

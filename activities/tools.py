@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pydantic import JsonValue
 from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -21,12 +20,15 @@ from activities.attempt_admission import (
     failure_of,
     refuse_spent,
 )
+from activities.heartbeats import pulse
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.agent.toolset import Toolset
+from holdfast.core.agent.toolset import Toolset, with_mcp_tools
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tools import AnyTool
@@ -41,6 +43,7 @@ from holdfast.core.wire.contracts import (
     ToolsRequest,
 )
 from holdfast.runtime.argument_check import argument_problem
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results, run_tool
 
@@ -84,55 +87,72 @@ def tool_activities(
     slots: ToolSlots | None = None,
     results: Results | None = None,
     spans: Spans | None = None,
+    resources: OpenResources = NO_RESOURCES,
 ) -> list[Callable[..., Any]]:
     """Return an activity for each tool, with the tool's name; tools that are not `local` share `slots`.
 
-    `results` stores results that are too long for a model. `spans` traces each attempt.
+    `results` stores results that are too long for a model. `spans` traces each attempt. `resources` are what the tools
+    share.
     """
-    return [_activity_of(tool, None if tool.traits.local else slots, results, spans) for tool in tools]
+    around = _Around(results, spans, resources)
+    return [_activity_of(tool, None if tool.traits.local else slots, around) for tool in tools]
 
 
-def _activity_of(
-    tool: AnyTool, slots: ToolSlots | None, results: Results | None, spans: Spans | None
-) -> Callable[..., Any]:
+class _Around(NamedTuple):
+    """What a worker's tools share."""
+
+    results: Results | None
+    spans: Spans | None
+    resources: OpenResources
+
+
+def _activity_of(tool: AnyTool, slots: ToolSlots | None, around: _Around) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
-    async def run(arguments: dict[str, Any], metadata: Any = None) -> str | dict[str, Any]:  # noqa: ANN401  # JSON or bytes of it
+    async def run(
+        arguments: dict[str, Any],
+        call: Any = None,  # noqa: ANN401  # JSON
+        metadata: Any = None,  # noqa: ANN401  # bytes of JSON
+    ) -> str | dict[str, Any]:
         # a local activity has no server-side attempts to count
         if not tool.traits.local:
             refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments, _metadata(metadata), results, spans)
-        if reply.stop is None:
-            return reply.text
-        # plain text is the common result; only a requested stop pays for the envelope in the history
-        return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
+            reply = await _run(tool, arguments, _call_context(call, metadata), around)
+        # plain text is the common result; only what asks for more than that pays for the envelope in the history
+        plain = reply.stop is None and not reply.metadata and reply.result_type == "text"
+        return reply.text if plain else _envelope(reply)
 
     return run
 
 
-def _metadata(value: object) -> Mapping[str, JsonValue]:
-    """Return the agent's metadata from a call's input; long metadata comes as bytes."""
-    if isinstance(value, bytes):
-        value = from_json(value)
-    return cast("Mapping[str, JsonValue]", value) if isinstance(value, dict) else {}
+def _envelope(reply: ToolReply) -> dict[str, Any]:
+    stop = {"stop": reply.stop, "context": dict(reply.stop_context)} if reply.stop is not None else {}
+    kind = {"type": reply.result_type} if reply.result_type != "text" else {}
+    metadata = {"metadata": dict(reply.metadata)} if reply.metadata else {}
+    return {"kind": REPLY_KIND, "text": reply.text, **kind, **stop, **metadata}
+
+
+def _call_context(value: object, metadata: object) -> CallContext:
+    """Return the call's context from its input; long metadata comes behind it, as bytes."""
+    call = CallContext.model_validate(value) if isinstance(value, dict) else NO_CALL
+    return replace(call, metadata=from_json(metadata)) if isinstance(metadata, bytes) else call
 
 
 async def _run(
     tool: AnyTool,
     arguments: dict[str, Any],
-    metadata: Mapping[str, JsonValue],
-    results: Results | None,
-    spans: Spans | None,
+    call: CallContext,
+    around: _Around,
 ) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
-    context = ToolContext(
-        execution_id=execution_id,
-        idempotency_key=named_id(execution_id, info.activity_id),
-        attempt=attempt_number(tool.traits),
-        metadata=metadata,
-    )
-    running = partial(run_tool, tool, arguments, context, results=results, apart=True)
+    key = named_id(execution_id, info.activity_id)
+    attempt = attempt_number(tool.traits)
+    context = ToolContext.of(call, execution_id=execution_id, idempotency_key=key, attempt=attempt)
+    on_progress = None if info.is_local else pulse().report
+    results, spans, resources = around
+    run = partial(run_tool, results=results, resources=resources, apart=True, on_progress=on_progress)
+    running = partial(run, tool, arguments, context)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
             # apart from the event loop, which heartbeats and calls the model
@@ -152,12 +172,21 @@ async def take_up(request: PickupTime) -> PickupTime:
     return request
 
 
+class PinnedTools(Protocol):
+    """The MCP tools that runs have pinned."""
+
+    async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
+        """Return the tools of the catalog with that digest."""
+        ...
+
+
 class Catalog:
     """Resolves which of this worker's tools and hooks an agent gets, and checks arguments against a tool."""
 
-    def __init__(self, toolset: Toolset, prices: PriceList) -> None:
+    def __init__(self, toolset: Toolset, prices: PriceList, mcp: PinnedTools | None = None) -> None:
         self._toolset = toolset
         self._prices = prices
+        self._mcp = mcp
 
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
@@ -179,8 +208,12 @@ class Catalog:
             context=ContextPolicy(compiler=request.compiler),
             approvals=request.approvals,
         )
+        toolset = self._toolset
         try:
-            equipment = self._toolset.equip(definition)
+            if request.mcp is not None and self._mcp is not None:
+                pinned = await self._mcp.pinned_tools(request.mcp)
+                toolset, definition = with_mcp_tools(toolset, definition, pinned)
+            equipment = toolset.equip(definition)
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers; start it with `--import MODULE` for those of a module)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
@@ -189,6 +222,7 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            mcp=request.mcp,
             # a synchronous read would block heartbeats and all other calls of the worker
             prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

@@ -21,6 +21,7 @@ from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, 
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.remote_tools import RemoteTool, remote_tool
+from holdfast.core.tools.resources import Resource, resource
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import StopRun
 from holdfast.core.tools.tools import Tool, tool
@@ -52,6 +53,7 @@ __all__ = [
     "Outcome",
     "Prices",
     "RemoteTool",
+    "Resource",
     "RunResult",
     "StopReason",
     "StopRun",
@@ -69,6 +71,7 @@ __all__ = [
     "format_of",
     "hook",
     "remote_tool",
+    "resource",
     "run_command",
     "run_command_async",
     "shielded",

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +18,7 @@ from holdfast.client import Settings
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tools import AnyTool
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
@@ -158,8 +159,9 @@ def serve(settings: Settings, tmp_path: Path) -> Serve:
         tools: Sequence[AnyTool] = (),
         offer: Toolset | None = None,
         serving: WorkerSettings | None = None,
+        mcp: Mapping[str, McpServer] | None = None,
     ) -> AbstractAsyncContextManager[Served]:
         given = offer or Toolset(tools=tuple(tools))
-        return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving)
+        return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving, mcp=mcp)
 
     return serving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from activities.transcript_cache import TranscriptCache
 from holdfast.client import Holdfast, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.tool_runner import Results
 from holdfast.testing.openai_server import FakeOpenAI
@@ -39,6 +40,7 @@ async def served(
     cache: TranscriptCache | None = None,
     serving: WorkerSettings | None = None,
     results: Results | None = None,
+    mcp: Mapping[str, McpServer] | None = None,
 ) -> AsyncGenerator[Served]:
     """Run a worker in this process against a scripted endpoint; with HOLDFAST_CACHED_RUNS=0, one without a cache."""
     chosen = serving or WorkerSettings.from_environment()
@@ -46,7 +48,7 @@ async def served(
         client = await Holdfast.connect(settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(client.temporal, settings, offer, model, cache, chosen, results):
+            async with make_worker(client.temporal, settings, offer, model, cache, chosen, results, mcp=mcp):
                 yield Served(client, endpoint, ledger)
         finally:
             await model.close()

@@ -118,6 +118,7 @@ LAYERS = (
     "runtime",
     "tools",
     "models",
+    "mcp",
     "testing",
     "storage",
     "telemetry",
@@ -269,7 +270,7 @@ def test_every_module_says_what_it_holds_and_none_has_a_vague_name() -> None:
 def test_no_data_is_unpickled_or_evaluated() -> None:
     for path in SHIPPED:
         assert not {"pickle", "marshal", "shelve"} & set(imports(path)), path
-        assert not re.search(r"\b(eval|exec)\(|yaml\.load\((?![^)]*_PlainLoader)", path.read_text()), path
+        assert not re.search(r"\b(eval|exec)\(|yaml\.load\((?![^)]*PlainLoader)", path.read_text()), path
 
 
 def test_the_files_of_tests_that_are_begun_with_are_there() -> None:

@@ -36,7 +36,7 @@ def test_a_page_without_a_place_for_a_picture_is_refused() -> None:
 
 def test_the_walk_passes_every_place_where_hooks_run(notes: Notes) -> None:
     assert {place for edge in notes.places for place in edge} >= set(AFTER)
-    assert set(LOOP.hooks_at) == set(Trigger)
+    assert set(LOOP.hooks_at) == set(Trigger) - {Trigger.INPUT_GUARD}, "which runs beside a model call"
 
 
 def test_the_walk_meets_every_stage_outcome_and_status(notes: Notes) -> None:

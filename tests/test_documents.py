@@ -17,7 +17,17 @@ from holdfast import ExecutionBudget, StopReason, testing
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     f"docs/{name}.md"
-    for name in ("budgets-and-stopping", "concepts", "events", "index", "models", "storage", "testing", "tools")
+    for name in (
+        "budgets-and-stopping",
+        "concepts",
+        "events",
+        "index",
+        "models",
+        "storage",
+        "subagents",
+        "testing",
+        "tools",
+    )
 ]
 """Documents whose examples all run by themselves, without a server."""
 

@@ -22,6 +22,8 @@ TYPED = {"ErrorRecord": "type", "ApplicationError": "type", "Refused": "kind", "
 """What makes an error of a type that is a text, and its argument for it."""
 
 OUTSIDE_THE_CORE = (
+    "holdfast.mcp.errors",
+    "holdfast.runtime.open_resources",
     "holdfast.runtime.tool_runner",
     "holdfast.runtime.user_code",
     "holdfast.testing.scripted_tools",

@@ -5,6 +5,7 @@ Each depends on the state and the command alone, so that a replay writes the sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
@@ -17,6 +18,7 @@ from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.session_contracts import Branch
 
 MODEL_CHARS_MAX = 30
+LISTING_LIMIT = "time limit, while MCP servers are listed"
 CALL_CHARS_MAX = 40
 """How much of a call is shown where the line holds more than the call."""
 
@@ -56,6 +58,11 @@ def of_summary(step_number: int) -> str:
 def of_tool_call(command: CallTool) -> str:
     """Return `read_file(src/a.py)`."""
     return summary_line(call_line(command.call))
+
+
+def of_mcp(servers: Sequence[str]) -> str:
+    """Return `tools of the MCP servers github, files`."""
+    return summary_line(f"tools of the MCP server{'s' if len(servers) > 1 else ''} {', '.join(servers)}")
 
 
 def of_hooks(command: RunHooks) -> str:

@@ -47,6 +47,9 @@ WEEK: Final = 7 * 24 * 3_600
 RESOLVE: Final = _seconds(15, 60, 2)
 """Resolving an agent's tools; the first time a worker reads its whole price table, maybe on a busy machine."""
 
+MCP: Final = _seconds(90, 300, 10)
+"""Listing the tools of an agent's MCP servers, which may have to be started first."""
+
 FIND: Final = _seconds(10, WEEK, 5)
 """Looking a session up as it begins: waits for the store, so that no caller is refused for good."""
 
@@ -62,4 +65,4 @@ RECORD: Final = _seconds(60, 240, 10)
 SESSION_RECORD: Final = _seconds(60, WEEK, 10)
 """Storing an execution of a session, whose conversation continues from that snapshot."""
 
-TABLE: Final = (RESOLVE, FIND, BRANCH, KEEP, RECORD, SESSION_RECORD)
+TABLE: Final = (RESOLVE, MCP, FIND, BRANCH, KEEP, RECORD, SESSION_RECORD)

@@ -80,8 +80,9 @@ LOOP: Final = AgentLoop(
         context=ContextPolicy(summary=SummaryPolicy(above_input_tokens=1, keep_messages=0)),
     ),
     tools={"refund": ToolTraits(name="refund")},
-    hooks=tuple(HookTraits(name=trigger, trigger=trigger) for trigger in Trigger),
+    hooks=tuple(HookTraits(name=trigger, trigger=trigger) for trigger in Trigger if trigger is not Trigger.INPUT_GUARD),
 )
+"""One place follows another in it; the input guard, which runs beside a model call, is not drawn."""
 
 Edges = dict[tuple[str, str], list[str]]
 """Which place follows which, and what led there."""

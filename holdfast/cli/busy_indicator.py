@@ -27,16 +27,25 @@ class BusyIndicator:
         self._shows = sys.stderr.isatty() and aside().is_terminal and not aside().is_dumb_terminal
         self._timer: threading.Timer | None = None
         self._status: Status | None = None
+        self._words = ""
         self._lock = threading.Lock()
 
     def show_later(self, words: str) -> None:
         """Show `words` a second from now, in place of what was shown before."""
         self.done()
+        self._words = words
         if self._shows:
-            timer = threading.Timer(QUIET_SECONDS, lambda: self._begin(words, timer))
+            timer = threading.Timer(QUIET_SECONDS, lambda: self._begin(timer))
             timer.daemon = True
             self._timer = timer
             timer.start()
+
+    def change(self, words: str) -> None:
+        """Show `words` in place of those that are shown, or are to be shown."""
+        with self._lock:
+            self._words = words
+            if self._status is not None:
+                self._status.update(_markup(words))
 
     def done(self) -> None:
         """Take the words away, and leave the line as it was."""
@@ -48,11 +57,15 @@ class BusyIndicator:
                 self._status.stop()
                 self._status = None
 
-    def _begin(self, words: str, timer: threading.Timer) -> None:
+    def _begin(self, timer: threading.Timer) -> None:
         with self._lock:
             if self._timer is timer:  # nobody was quicker, nor has said something else
-                self._status = Status(f"[dim]{escape(printable(words))} …[/dim]", console=aside())
+                self._status = Status(_markup(self._words), console=aside())
                 self._status.start()
+
+
+def _markup(words: str) -> str:
+    return f"[dim]{escape(printable(words))} …[/dim]"
 
 
 @contextmanager

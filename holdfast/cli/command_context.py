@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic import JsonValue
@@ -148,14 +148,29 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
 
 
 def metadata_of(options: list[str] | None) -> Mapping[str, JsonValue]:
-    """Return the metadata that options name; the last of a name counts. Raises InvalidInput."""
+    """Return the metadata that options name, values as JSON where they are that, else as text. Raises InvalidInput.
+
+    The last of a name counts.
+    """
     metadata = dict[str, JsonValue]()
     for each in options or ():
         name, is_there, value = each.partition("=")
         if not is_there:
             raise InvalidInput(f"--metadata {each[:80]!r} has no `=`; give NAME=VALUE")
-        metadata[name.strip()] = value
+        metadata[name.strip()] = _json_or_text(value)
     return checked_metadata(metadata)
+
+
+def _json_or_text(value: str) -> JsonValue:
+    try:
+        parsed: JsonValue = json.loads(value, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return value
+    return parsed
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def state_of(file: str) -> AgentState:

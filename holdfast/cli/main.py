@@ -39,6 +39,7 @@ from holdfast.cli.commands.codec import codec_key, codec_server
 from holdfast.cli.commands.dev import dev, worker
 from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.export import export
+from holdfast.cli.commands.mcp import mcp
 from holdfast.cli.commands.records import fork, record, records, rewind, tree
 from holdfast.cli.commands.runs import list_runs, run, stop
 from holdfast.cli.commands.session import session
@@ -91,6 +92,7 @@ app.command(cls=WithLatest)(fork)
 app.command(cls=WithLatest)(tree)
 app.command()(codec_key)
 app.command()(codec_server)
+app.command()(mcp)
 app.command()(setup)
 app.command()(doctor)
 with_plain_flags(app, session)

@@ -72,6 +72,12 @@ ModelApi: TypeAlias = Annotated[
         metavar="MODEL",
     ),
 ]
+McpFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcp", help="The file of MCP servers; default: HOLDFAST_MCP, else mcp.yaml if it is there.", metavar="FILE"
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,
@@ -133,7 +139,7 @@ Metadata: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--metadata",
-        help="Metadata for the run's tools and hooks, as NAME=VALUE (text); repeatable. No secrets.",
+        help="Metadata for the run's tools and hooks, as NAME=VALUE, JSON or text; repeatable. No secrets.",
         metavar="NAME=VALUE",
     ),
 ]

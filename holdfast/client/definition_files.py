@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Final
+from typing import Any, Final
 
 from holdfast.client.definition_text import SUFFIXES, load_text, to_json, to_markdown, to_yaml
 from holdfast.client.validation import check_definition
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.agent import agents_in, distinct_agents
+from holdfast.core.agent.agent import Agent, AnyAgent, agents_in, distinct_agents, with_subagents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
@@ -24,6 +24,7 @@ __all__ = [
     "definition_files",
     "find_agent",
     "find_subagents",
+    "given_agents",
     "known_agents",
     "load_agents",
     "load_definition",
@@ -93,11 +94,24 @@ def find_agent(agent: str, settings: Settings) -> AgentDefinition:
     raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/{modules}; {hint}")
 
 
+def given_agents(
+    agent: AnyAgent, subagents: Iterable[AgentDefinition | Agent[Any]], settings: Settings
+) -> tuple[AgentDefinition, tuple[AgentDefinition, ...]]:
+    """Return the definition of `agent`, found where it is only named, and those of the agents given with it.
+
+    Raises UnknownAgent, DefinitionInvalid, InvalidInput.
+    """
+    return with_subagents(find_agent(agent, settings) if isinstance(agent, str) else agent, subagents)
+
+
 def find_subagents(
     definition: AgentDefinition, extra: Iterable[AgentDefinition], settings: Settings
 ) -> tuple[AgentDefinition, ...]:
-    """Return every agent that `definition` can reach; those not given come from the agents folder and the modules."""
-    if not definition.subagents:
+    """Return every agent that `definition` can call or hand over to, and those that these can.
+
+    Those not given come from the agents folder and the modules.
+    """
+    if not definition.subagents and not definition.handoffs:
         return ()
     agents = {**known_agents(settings), **{each.name: each for each in extra}}
     return tuple(check_definition(each) for each in reachable(definition, agents.values()))

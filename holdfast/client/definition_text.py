@@ -15,26 +15,13 @@ from holdfast.client.validation import check_definition
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.definition_errors import definition_of
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
-from holdfast.core.base.json_parsing import named_once, refuse_twice
+from holdfast.core.base.json_parsing import named_once
+from holdfast.runtime.plain_yaml import PlainLoader
 
 SUFFIXES: Final = (".md", ".yaml", ".yml", ".json")
 
 YAML_COLUMNS: Final = 120
 """Where lines of written YAML are folded."""
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases, which can make a small file expand without end, and without a field given twice."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401  # PyYAML's signature
-        if self.check_event(yaml.AliasEvent):  # pyright: ignore[reportUnknownMemberType]  # untyped in the stubs
-            raise yaml.YAMLError("aliases (*name) are not allowed")
-        return super().compose_node(parent, index)  # pyright: ignore[reportUnknownMemberType]
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  # PyYAML's signature
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        refuse_twice(names)
-        return super().construct_mapping(node, deep)
 
 
 class _PlainDumper(yaml.SafeDumper):
@@ -122,9 +109,9 @@ def _parsed(text: str, suffix: str) -> dict[str, Any]:
     if suffix == ".json":
         return _mapping(json.loads(text, object_pairs_hook=named_once))
     if suffix != ".md":
-        return _chosen(_mapping(yaml.load(text, _PlainLoader)))  # noqa: S506  # a SafeLoader, stricter
+        return _chosen(_mapping(yaml.load(text, PlainLoader)))  # noqa: S506  # a SafeLoader, stricter
     head, body = _front_matter(text)
-    data = _chosen(_mapping(yaml.load(head, _PlainLoader) or {}))  # noqa: S506  # a SafeLoader
+    data = _chosen(_mapping(yaml.load(head, PlainLoader) or {}))  # noqa: S506  # a SafeLoader
     if body.strip():
         if data.get("system_prompt"):
             raise ValueError("it has both a system_prompt field and a text below the front matter; keep one")

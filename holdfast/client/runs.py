@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlread
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
-from holdfast.client.definition_files import find_agent, find_subagents
+from holdfast.client.definition_files import find_subagents, given_agents
 from holdfast.client.execution_summaries import ExecutionSummary, at_start, listed_runs
 from holdfast.client.id_lookup import check_reference, check_run, find
 from holdfast.client.start_state import InitialState
@@ -46,7 +46,7 @@ from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
-from holdfast.core.agent.agent import Agent, AnyAgent, answers_of, with_subagents
+from holdfast.core.agent.agent import Agent, AnyAgent, answers_of
 from holdfast.core.agent.answer_types import AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
@@ -161,18 +161,18 @@ class Runs:
             budget: limits that take the place of the definition's, one by one.
             execution_id: a UUID that makes starting repeatable; a new one by default.
             agent_id: a UUID; that of the state, or a new agent, by default.
-            subagents: the agents that this one, or one of them, may call; besides those of the agents folder.
+            subagents: those that this agent, or one of them, may call or hand to; besides those of the agents folder.
             metadata: what the run is about, for all but the model; a JSON object of at most RUN_METADATA_BYTES_MAX,
                 added to the agent's own. No secrets: histories hold it.
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable.
         """
-        resolved = find_agent(agent, self.settings) if isinstance(agent, str) else agent
-        resolved, extra = with_subagents(resolved, subagents)
+        resolved, extra = given_agents(agent, subagents, self.settings)
         definition = check_definition(resolved)
+        agents = find_subagents(definition, extra, self.settings)
         if (initial := None if state is None else InitialState(state)) is not None:
             initial.check(question, execution_id, budget)
-            definition = check_definition(initial.definition(definition))
+            initial, definition = initial.begun_with(definition, agents)
             execution_id, agent_id = initial.execution_id or execution_id, agent_id or initial.agent_id
         chosen_id = str(uuid4()) if execution_id is None else check_id(execution_id)
         searchable = await self.has_search_attributes()
@@ -181,7 +181,7 @@ class Runs:
             definition=definition,
             question=check_question(question) if question or initial is None else "",
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=find_subagents(definition, extra, self.settings),
+            subagents=agents,
             metadata=checked_metadata(metadata),
             searchable=searchable,
             continue_events=self.settings.continue_events,
@@ -227,8 +227,7 @@ class Runs:
         `start` and `result` do.
         """
         answers = answers or answers_of(agent)
-        definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
-        definition, options["subagents"] = with_subagents(definition, options.get("subagents", ()))
+        definition, options["subagents"] = given_agents(agent, options.get("subagents", ()), self.settings)
         if answers is not None:
             form = format_of(answers)
             if isinstance(definition.response_format, TextFormat):

@@ -26,7 +26,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
-from holdfast.client.definition_files import find_agent, find_subagents
+from holdfast.client.definition_files import find_subagents, given_agents
 from holdfast.client.execution_summaries import at_start
 from holdfast.client.runs import Runs
 from holdfast.client.validation import check_definition, check_size
@@ -34,7 +34,7 @@ from holdfast.client.worker_presence import cause_of_silence, is_served
 from holdfast.client.workflow_updates import AGAIN, Unanswered, refusal_text, updated
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.agent import Agent, AnyAgent, definitions, with_subagents
+from holdfast.core.agent.agent import Agent, AnyAgent, definitions
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import (
     AgentNotFound,
@@ -203,8 +203,7 @@ def checked_agent(
     """
     if agent is None:
         return None, definitions(subagents)
-    resolved = find_agent(agent, settings) if isinstance(agent, str) else agent
-    definition, extra = with_subagents(resolved, subagents)
+    definition, extra = given_agents(agent, subagents, settings)
     return check_definition(definition), extra
 
 

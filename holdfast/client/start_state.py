@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.client.validation import check_definition
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.handoffs import conversation_holder, definition_digest, taken_over
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.base import bounds
@@ -18,9 +21,10 @@ from holdfast.core.wire.contracts import ExecutionInput
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """A state that was given to `Holdfast.start`."""
+    """A state that was given to `Holdfast.start`; `origin` is the digest of the definition that was given with it."""
 
     state: AgentState
+    origin: str | None = None
 
     @property
     def agent_id(self) -> str | None:
@@ -60,15 +64,25 @@ class InitialState:
         messages = self.state.messages
         return bool(messages) and messages[-1].role != "assistant"
 
-    def definition(self, current: AgentDefinition) -> AgentDefinition:
-        """Return the definition by which the state goes on: model, prompt and answers' form are the state's."""
-        state = first_run(self.state, current, agent_id=self.state.agent_id, at=self.state.updated_at)
-        return replace(
-            current,
+    def begun_with(
+        self, current: AgentDefinition, agents: Iterable[AgentDefinition]
+    ) -> tuple[InitialState, AgentDefinition]:
+        """Return the state and the definition by which it goes on: model, prompt and answers' form are the state's.
+
+        That is the definition of the agent that the conversation was handed to, if it was, with the budget of the
+        `current` one. Raises DefinitionInvalid.
+        """
+        holder = conversation_holder(self.state, current, agents)
+        taken = taken_over(self.state, holder)
+        state = first_run(taken, holder, agent_id=taken.agent_id, at=taken.updated_at)
+        going_on = replace(
+            holder,
+            budget=current.budget,
             system_prompt=state.context.system_prompt,
-            llm=state.llm or current.llm,
+            llm=state.llm or holder.llm,
             response_format=state.context.response_format,
         )
+        return InitialState(taken, definition_digest(current)), check_definition(going_on)
 
     def workflow_arguments(self, start: ExecutionInput) -> tuple[ExecutionInput, tuple[bytes, ...]]:
         """Return the workflow's arguments: `start` with the state, and the sealed segments of that.
@@ -87,4 +101,4 @@ class InitialState:
             raise InvalidInput(
                 f"{problem}, at most {bounds.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first"
             )
-        return replace(start, state=carried), tuple(each.data for each in past.sealed)
+        return replace(start, state=carried, origin=self.origin), tuple(each.data for each in past.sealed)

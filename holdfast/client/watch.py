@@ -1,7 +1,7 @@
-"""Watching a run live: its events, and its answers as they stream, subagents' included.
+"""Watching a run live: its events, its answers as they stream, and its tools' progress, subagents' included.
 
 Nothing here writes into a history. A run's history is followed by long poll; when a worker has done something the
-workflow is asked for the events since, by query; while a model call is under way, its heartbeats are looked at.
+workflow is asked for the events since, by query; while a model or tool call is under way, its heartbeats are looked at.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any, Final, Protocol
 
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client.watch_events import AnswerSeen, Watched
+from holdfast.client.watch_events import AnswerSeen, ToolProgressed, Watched
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
 from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -33,6 +35,9 @@ from holdfast.core.wire.execution_events import (
     InferenceResponseReceived,
     SubagentCompleted,
     SubagentSpawned,
+    ToolCallBlocked,
+    ToolCallCompleted,
+    ToolCallStarted,
 )
 
 WAITING_MAX: Final = 256
@@ -40,6 +45,9 @@ WAITING_MAX: Final = 256
 
 LOOK_SECONDS: Final = 0.2
 """How often a model call under way is looked at; its heartbeats reach the server no more often than that."""
+
+TOOL_LOOK_SECONDS: Final = 1.0
+"""How often tool calls under way are looked at for the progress they report."""
 
 READ_SECONDS: Final = 0.05
 """The least time between two readings of events, so that a fast run is read several steps at a time."""
@@ -130,6 +138,8 @@ class _Run:
         """How many of its events have been told, counted from its beginning."""
         self._answer: AnswerSeen | None = None
         """The model call under way."""
+        self._tools: dict[str, ToolProgress | None] = {}
+        """The tool calls under way, with the latest progress that was told."""
         self._read_after = self._look_after = 0.0
         self._children: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
         """The subagents under way, by their calls."""
@@ -207,12 +217,16 @@ class _Run:
                 answer = self._answer or AnswerSeen(self.execution_id, event.step_number)
                 await self._emit_all(answer.answered(event.response.text))
                 self._answer = None
+            case ToolCallStarted(call=call) if call.name != SPAWN_TOOL:
+                self._tools[call.id] = None
+            case ToolCallCompleted(tool_execution=ended) | ToolCallBlocked(tool_execution=ended):
+                self._tools.pop(ended.call.id, None)
             case AgentStepCompleted():
                 self._answer = None
             case SubagentCompleted():
                 await self._child_ends(event.call_id)
             case AgentExecutionCompleted() | AgentExecutionFailed():
-                self._answer = None
+                self._answer, self._tools = None, {}
                 await self._children_end()
             case _:
                 pass
@@ -224,14 +238,30 @@ class _Run:
         for each in events:
             await self._put(each)
 
-    # --- answers while they come
+    # --- calls while they run
 
     def _until_look(self) -> float | None:
-        """Return the seconds until the model call under way is to be looked at; none when there is none."""
-        return None if self._answer is None else max(0.0, self._look_after - time.monotonic())
+        """Return the seconds until the calls under way are to be looked at; none when there are none."""
+        idle = self._answer is None and not self._tools
+        return None if idle else max(0.0, self._look_after - time.monotonic())
 
     async def _look(self, run_id: str) -> None:
-        """Tell what has come of the answer."""
+        """Tell what is new of the model call, or the tool calls, under way."""
+        if self._answer is None:
+            began = time.monotonic()
+            await self._look_at_tools(run_id)
+            self._look_after = _next_time(began, TOOL_LOOK_SECONDS)
+        else:
+            await self._look_at_answer(run_id)
+
+    async def _look_at_tools(self, run_id: str) -> None:
+        for call in await self._reader.calls(run_id):
+            report = await self._reader.tool_progress(call)
+            if report is not None and self._tools.get(report.call_id, report) != report:
+                self._tools[report.call_id] = report
+                await self._put(ToolProgressed.of(self.execution_id, report))
+
+    async def _look_at_answer(self, run_id: str) -> None:
         answer, began = self._answer, time.monotonic()
         call = None if answer is None else await self._reader.pending(run_id, call_name(answer.step_number))
         if answer is not None and call is not None:

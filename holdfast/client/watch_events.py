@@ -1,4 +1,4 @@
-"""What a watcher of a run receives: execution events, and answer text as it streams. Calls no server."""
+"""What a watcher of a run receives: execution events, answer text as it streams, tools' progress. Calls no server."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.conversation.amounts import wait_line
+from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import CallProgress
 from holdfast.core.wire.execution_events import AnyObserved
 
@@ -61,7 +62,36 @@ def retry_line(message: str, attempt: int, next_at: datetime | None, now: dateti
     return wait_line(message, attempt, (next_at - now).total_seconds())
 
 
-Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed
+@dataclass(frozen=True, slots=True)
+class ToolProgressed:
+    """How far a tool call is, as the tool reports it with `ToolContext.progress`; `fraction` is between 0 and 1.
+
+    Only clients that watch at that moment receive this event, and of several reports in a second perhaps only the last.
+    """
+
+    kind: Literal["ToolProgressed"] = field(default="ToolProgressed", kw_only=True)
+    execution_id: str
+    step_number: int
+    call_id: str
+    tool: str
+    attempt: int
+    text: str
+    fraction: float | None
+
+    @classmethod
+    def of(cls, execution_id: str, report: ToolProgress) -> ToolProgressed:
+        """Return the event of a report."""
+        call = (report.step, report.call_id, report.tool, report.attempt)
+        return cls(execution_id, *call, report.text, report.fraction)
+
+    @property
+    def line(self) -> str:
+        """What people are shown: `40% page 2 of 5`."""
+        share = "" if self.fraction is None else f"{self.fraction:.0%}"
+        return " ".join(filter(None, (share, " ".join(self.text.split()))))
+
+
+Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed | ToolProgressed
 """Everything a watcher can receive, distinguished by `kind`."""
 
 

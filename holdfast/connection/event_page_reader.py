@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, Generic
+from typing import Final, Generic, TypeVar
 
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
@@ -21,7 +21,10 @@ from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
 from holdfast.connection.workflow_reader import RUNNING, WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
+from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest
+
+DetailT = TypeVar("DetailT", CallProgress, ToolProgress)
 
 ENDED_BADLY: Final = frozenset(
     {
@@ -100,14 +103,21 @@ class Reader(WorkflowReader, Generic[PageT]):
 
     async def progress(self, call: PendingActivityInfo) -> CallProgress | None:
         """Return what the call's heartbeats tell; none where they tell nothing that we know."""
-        details = call.heartbeat_details.payloads[:1]
+        return await self._detail(call, 0, CallProgress)
+
+    async def tool_progress(self, call: PendingActivityInfo) -> ToolProgress | None:
+        """Return what the tool of a call has reported last; none where it has reported nothing."""
+        return await self._detail(call, 1, ToolProgress)
+
+    async def _detail(self, call: PendingActivityInfo, place: int, kind: type[DetailT]) -> DetailT | None:
+        details = call.heartbeat_details.payloads[place : place + 1]
         if not details:
             return None
         try:
-            [progress] = await self._temporal.data_converter.decode(details, [CallProgress])
+            [detail] = await self._temporal.data_converter.decode(details, [kind])
         except (ValidationError, RuntimeError):  # another version's
             return None
-        return progress if isinstance(progress, CallProgress) else None
+        return detail if isinstance(detail, kind) else None
 
     async def failure(self, call: PendingActivityInfo) -> str:
         """Return why the call's latest attempt failed; nothing where none has."""

@@ -31,7 +31,7 @@ class Settings:
     `data_dir`. After `continue_events` events of its history an execution continues in a new Temporal run
     (continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the keys that
     encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
-    sent.
+    sent. `mcp_file` lists the MCP servers that agents may name; none: the file `mcp.yaml` here, if there is one.
     """
 
     address: str | None = None
@@ -44,6 +44,7 @@ class Settings:
     continue_events: int = CONTINUE_EVENTS
     encryption_key_file: Path | None = None
     telemetry: Telemetry = NO_TELEMETRY
+    mcp_file: Path | None = None
 
     @property
     def storage_place(self) -> str:
@@ -63,11 +64,12 @@ class Settings:
         modules: Sequence[str] | None = None,
         storage: str | None = None,
         encryption_key_file: Path | None = None,
+        mcp_file: Path | None = None,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
-        commas between), HOLDFAST_STORAGE and HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has,
+        commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE and HOLDFAST_MCP; and, which no argument has,
         HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
 
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
@@ -89,6 +91,7 @@ class Settings:
             encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
             telemetry=Telemetry.from_environment(environment),
+            mcp_file=mcp_file or (Path(environment["HOLDFAST_MCP"]) if environment.get("HOLDFAST_MCP") else None),
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Final
 
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.loop.commands import StartTimer
 from holdfast.core.loop.events import DriverFailed, Event, TimerFired
@@ -89,3 +91,16 @@ class CallTasks:
     async def _wait(self, command: StartTimer) -> None:
         await asyncio.sleep((command.fires_at - self._clock()).total_seconds())
         self._inbox.put(TimerFired(at=max(self._clock(), command.fires_at)))
+
+
+async def ended_child(running: asyncio.Task[AgentState], stop: Callable[[str], None]) -> AgentState:
+    """Return the end of a subagent; cancelling this stops it, and gives it a grace to report."""
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop("the agent that called it was stopped")
+        await asyncio.wait([running], timeout=SUBAGENT_GRACE_SECONDS)
+        if not running.done():
+            running.cancel()
+            raise
+        return running.result()

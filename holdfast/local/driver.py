@@ -8,10 +8,10 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, assert_never, overload
+from typing import Any, Generic, TypeVar, assert_never, overload
 from uuid import uuid4
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
@@ -20,21 +20,20 @@ from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.handoffs import conversation_holder, definition_digest, taken_over
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
-from holdfast.core.agent.subagents import known_subagents
+from holdfast.core.agent.subagents import known_handoffs, known_subagents, reachable
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
-from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
-from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments, InvalidInput
+from holdfast.core.base.errors import Conflict, ExecutionFailed, HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message, user_message
-from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
@@ -44,6 +43,7 @@ from holdfast.core.loop.commands import (
     Command,
     Emit,
     Finish,
+    HandOver,
     RequestApproval,
     RunHooks,
     SpawnSubagent,
@@ -55,36 +55,32 @@ from holdfast.core.loop.events import (
     DefinitionChanged,
     Event,
     ExecutionStarted,
-    MessageArrived,
+    HandoffRefused,
     ModelCancelled,
     StepDue,
-    StopRequested,
     subagent_cancelled,
 )
-from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
 from holdfast.core.loop.start import may_change, rests
+from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
-from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
-from holdfast.core.wire.execution_record import question_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
-from holdfast.local.call_tasks import CallTasks
+from holdfast.local.call_tasks import CallTasks, ended_child
+from holdfast.local.execution_records import recorded
 from holdfast.local.executor import Approver, Executor
-from holdfast.local.inbox import Inbox
+from holdfast.local.inbox import Inbox, message_event, stop_event
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
 from holdfast.local.model_calls import ModelCalls
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
-from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
+from holdfast.runtime.remote_tool_checks import check_schemas, refuse_mcp, refuse_remote
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
 from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
-
-RECORD_SECONDS_MAX: Final = 60.0
-"""How long writing the record of an execution may take; after that the state has a warning instead."""
 
 
 def _now() -> datetime:
@@ -99,6 +95,7 @@ def _new_id() -> str:
 class _Change:
     """A pending change of the agent, resolved."""
 
+    agent: AgentDefinition
     loop: AgentLoop
     executor: Executor
     budget: ExecutionBudget | None
@@ -112,9 +109,10 @@ class LocalDriver(Generic[AnswerT]):
         model: the model, for example a script in a test; by default that of a worker in this environment.
         tools: the tools offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the hooks offered to it, in this order.
-        agents: the subagents that it, or one of them, may call.
+        agents: the agents that it, or one of them, may call or hand the conversation to.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
+        resources: what the tools share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
         records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
@@ -136,6 +134,7 @@ class LocalDriver(Generic[AnswerT]):
         agents: Iterable[Agent[Any] | AgentDefinition] = (),
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
+        resources: Iterable[Resource] = (),
         approver: Approver | None = None,
         results: Results | None = None,
         records: ExecutionStore | None = None,
@@ -147,7 +146,7 @@ class LocalDriver(Generic[AnswerT]):
     ) -> None:
         definition, subagents = with_subagents(agent, agents := tuple(agents))
         self._answers = answers_of(agent)
-        toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
         if records is not None:
@@ -156,7 +155,11 @@ class LocalDriver(Generic[AnswerT]):
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
-        self._loop, self._executor = self._equipped(definition, depth_left)
+        self._resources, self._owns_resources = OpenResources(toolset.tools, toolset.resources), True
+        self._definition, self._active, self._depth_left = definition, definition, depth_left
+        """The agent as it was given or changed to, and the one that has the conversation."""
+        reachable(definition, self._agents)  # refuses a name that is not there
+        self._loop, self._executor = self._equipped(definition, definition)
         for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
         self._change: _Change | None = None
@@ -170,10 +173,19 @@ class LocalDriver(Generic[AnswerT]):
         self._requests: dict[str, RequestApproval] = {}
         """The approval requests, the latest for each call id."""
 
-    def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Executor]:
-        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks."""
+    def _all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
+        """Return the agents that may be called or handed to, `origin` among them."""
+        return tuple({each.name: each for each in (*self._agents, origin)}.values())
+
+    def _equipped(self, definition: AgentDefinition, origin: AgentDefinition) -> tuple[AgentLoop, Executor]:
+        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks.
+
+        Its conversation began with `origin`.
+        """
+        agents = self._all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
+        refuse_mcp(definition)
         toolset = self._toolset.equip(definition)
         refuse_remote(toolset.tools.values())
         check_schemas(toolset.tools.values())
@@ -181,12 +193,17 @@ class LocalDriver(Generic[AnswerT]):
             toolset.definition,
             tools={name: tool.traits for name, tool in toolset.tools.items()},
             hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=known_subagents(definition, self._agents),
-            depth_left=depth_left,
+            subagents=known_subagents(definition, agents),
+            handoffs=known_handoffs(definition, agents),
+            origin_digest=definition_digest(origin),
+            depth_left=self._depth_left,
             step_by_step=True,
         )
-        model_calls = ModelCalls(toolset, loop.subagents, self._model)
-        return loop, Executor(loop, toolset, model_calls, self._approver, self._run_child, self._clock, self._results)
+        model_calls = ModelCalls(toolset, loop.own_tools, self._model)
+        run_child, clock = self._run_child, self._clock
+        return loop, Executor(
+            loop, toolset, model_calls, self._approver, run_child, clock, self._results, self._resources
+        )
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -271,22 +288,25 @@ class LocalDriver(Generic[AnswerT]):
         self._metadata = checked_metadata(metadata)
         self._busy = True
         at = self._clock()
-        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
         state = self._beginning(question, state, at)
+        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
+        steps_seen = state.step_count if state.status is ExecutionStatus.IN_PROGRESS else 0
         event: Event = ExecutionStarted(
             execution_id=self._new_id(),
             messages=() if isinstance(question, AgentState) else (user_message(question),),
-            budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
+            budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
             metadata=self._metadata,
         )
         self._inbox, self._change, self._requests = Inbox(), None, {}
         self._calls = CallTasks(self._inbox, self._clock)
         try:
+            if self._owns_resources:
+                await self._resources.open(apart=False)
             while True:
-                steps_before = state.step_count
                 state, commands = loop.step(state, event)
-                if self._change is not None and not rests(state.running) and self._may_change(state):
+                idle = self._calls.idle and not rests(state.running)
+                if self._change is not None and idle and may_change(state, self._inbox.waiting):
                     emitted = (each for each in commands if isinstance(each, Emit))
                     loop, event = self._changed(self._change, loop)
                     state, commands = loop.step(state, event)
@@ -295,20 +315,30 @@ class LocalDriver(Generic[AnswerT]):
                 for command in commands:
                     self._perform(command, state)
                 if state.status.is_terminal:
-                    state = await self._recorded(state)
+                    state = await recorded(state, self._loop.definition.name, self._records)
                     break
-                if rests(state.running) and state.step_count > steps_before:
+                if (agent := state.running.handing_over) is not None and HandOver(agent.to_agent) in commands:
+                    loop, event = self._handed_over(agent.to_agent, loop)
+                    continue
+                if rests(state.running) and state.step_count > steps_seen:
+                    steps_seen = state.step_count
                     yield state
                 event = await self._next_event(state)
         finally:
-            try:
-                await self._calls.end()
-                await self._listeners.caught_up()
-                if self._owns_model:
-                    await self._model.close()
-            finally:  # whoever cancels us twice does not wait for what we cancelled
-                self._busy = False
+            await self._settle()
         yield state
+
+    async def _settle(self) -> None:
+        """End what an execution has begun and opened."""
+        try:
+            await self._calls.end()
+            await self._listeners.caught_up()
+            if self._owns_resources:
+                await self._resources.close()
+            if self._owns_model:
+                await self._model.close()
+        finally:  # whoever cancels us twice does not wait for what we cancelled
+            self._busy = False
 
     async def _next_event(self, state: AgentState) -> Event:
         """Return what happens next."""
@@ -321,23 +351,14 @@ class LocalDriver(Generic[AnswerT]):
 
         Raises InvalidInput for a reason or a context that is too long.
         """
-        at = self._clock()
-        try:
-            request = StopRequest(reason=reason, mode=mode, source="local", context=context or {})
-        except ValidationError as error:
-            raise InvalidInput(f"the stop cannot be asked for: {problem_text(error.errors()[0])}") from None
-        signal = StopSignal.requested(request.reason, request.source, at, request.context)
-        self._inbox.put(StopRequested(signal=signal, mode=mode, at=at))
+        self._inbox.put(stop_event(reason, mode, context or {}, self._clock()))
 
     def say(self, message: str | Message) -> None:
         """Send the execution under way a message: the model sees it with its next call, and answers it.
 
         Raises InvalidInput for a message with the role of the model or a tool.
         """
-        message = user_message(message) if isinstance(message, str) else message
-        if message.role not in ROLES:
-            raise InvalidInput(f"a message of the role {message.role!r} is not accepted: {ROLES_RULE}")
-        self._inbox.put(MessageArrived(message=message, at=self._clock()))
+        self._inbox.put(message_event(message, self._clock()))
 
     def change(self, definition: AgentDefinition, *, budget: ExecutionBudget | None = None) -> None:
         """Change the agent's definition from the next step on; without an execution nothing happens.
@@ -346,18 +367,32 @@ class LocalDriver(Generic[AnswerT]):
         from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the agent
         stays as it is then.
         """
-        self._change = _Change(*self._equipped(definition, self._loop.depth_left), budget)
-
-    def _may_change(self, state: AgentState) -> bool:
-        return self._calls.idle and may_change(state, self._inbox.waiting)
+        self._change = _Change(definition, *self._equipped(definition, definition), budget)
 
     def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
         """Apply `change`; return the new loop and the event for it."""
         self._loop, self._executor, self._change = change.loop, change.executor, None
-        definition = change.loop.definition
-        priced = replace(definition, llm=self._prices.priced(definition.llm))
-        loop = dataclasses.replace(change.loop, observed=before.observed)
-        return loop, DefinitionChanged(priced, self._clock(), change.budget)
+        self._definition = self._active = change.agent
+        loop = dataclasses.replace(self._loop, observed=before.observed)
+        return loop, DefinitionChanged(self._priced(), self._clock(), change.budget)
+
+    def _handed_over(self, agent: str, before: AgentLoop) -> tuple[AgentLoop, Event]:
+        """Hand the conversation over to `agent`; return the new loop and the event for it, or a refusal."""
+        try:
+            self._become(next(each for each in self._all_agents(self._definition) if each.name == agent))
+        except HoldfastError as error:
+            return before, HandoffRefused(error_record(error, "worker"), self._clock())
+        loop = dataclasses.replace(self._loop, observed=before.observed)
+        return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True)
+
+    def _become(self, agent: AgentDefinition) -> None:
+        """Go on as `agent`. Raises InvalidInput, UnknownTool and so on for what this driver lacks."""
+        self._loop, self._executor = self._equipped(agent, self._definition)
+        self._active = agent
+
+    def _priced(self) -> AgentDefinition:
+        definition = self._loop.definition
+        return replace(definition, llm=self._prices.priced(definition.llm))
 
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
@@ -387,24 +422,16 @@ class LocalDriver(Generic[AnswerT]):
         driver = self._driver_of(execution_id)
         return self._agent_id if driver is None else driver._agent_id  # noqa: SLF001  # our own class
 
-    async def _recorded(self, state: AgentState) -> AgentState:
-        """Write the record of the ended execution; if that fails, the state has a warning."""
-        if self._records is None:
-            return state
-        try:
-            async with asyncio.timeout(RECORD_SECONDS_MAX):
-                await self._records.write_execution(state, agent=self._loop.definition.name, task=question_of(state))
-        except Exception as error:  # noqa: BLE001  # anyone's store
-            record = error_record(error, "records")
-            return without_record(state, f"{record.type}: {record.message}")
-        return state
-
     def _beginning(self, question: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
-        definition = self._loop.definition
         if isinstance(question, AgentState):
             state = question
         elif state is None:
             state = AgentState.empty()
+        holder = conversation_holder(state, self._definition, self._all_agents(self._definition))
+        if holder is not self._active:
+            self._become(holder)
+        definition = self._loop.definition
+        state = taken_over(state, definition)
         agent_id = self._new_id() if state.agent_id == UNBORN_ID else state.agent_id
         state = first_run(state, definition, agent_id=agent_id, at=at, parent_agent_id=self._parent_agent_id)
         llm = state.llm or definition.llm
@@ -432,10 +459,15 @@ class LocalDriver(Generic[AnswerT]):
                 self._calls.cancel()
             case Emit():
                 self._listeners.notify(command.event)
-            case Finish():
-                pass
+            case HandOver() | Finish():
+                pass  # `iterate` hands over: other rules go on from there
             case _:
                 assert_never(command)
+
+    def _share(self, resources: OpenResources) -> None:
+        """Use the open resources of the agent that calls this one."""
+        self._resources, self._owns_resources = resources, False
+        self._executor = dataclasses.replace(self._executor, resources=resources)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
@@ -444,9 +476,10 @@ class LocalDriver(Generic[AnswerT]):
             model=self._model,
             tools=self._toolset.tools,
             hooks=self._toolset.hooks,
-            agents=self._agents,
+            agents=self._all_agents(self._definition),
             capabilities=self._toolset.capabilities,
             compilers=self._toolset.compilers,
+            resources=self._toolset.resources,
             approver=self._approver,
             results=self._results,
             records=self._records,
@@ -456,18 +489,12 @@ class LocalDriver(Generic[AnswerT]):
             clock=self._clock,
             new_id=self._new_id,
         )
+        child._share(self._resources)  # our own class
         if self._listeners:
             child.wiretap(self._listeners.notify)
         self._children.append(child)
         running = asyncio.create_task(child.execute(command.task, budget=command.budget, metadata=self._metadata))
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            child.stop("the agent that called it was stopped")
-            await asyncio.wait([running], timeout=SUBAGENT_GRACE_SECONDS)
-            if not running.done():
-                running.cancel()
-                raise
-            return running.result()
+            return await ended_child(running, child.stop)
         finally:
             self._children.remove(child)

@@ -40,6 +40,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply
@@ -48,6 +49,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
 from holdfast.runtime.model_progress import Progress
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.tool_runner import Results, run_tool
 from holdfast.runtime.user_code import was_cancelled
 
@@ -74,6 +76,7 @@ class Executor:
     run_child: RunChild
     clock: Callable[[], datetime]
     results: Results | None = None
+    resources: OpenResources = NO_RESOURCES
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Call the model; when cancelled, report its partial answer."""
@@ -109,16 +112,19 @@ class Executor:
         tool, call = self.toolset.tools[command.call.name], command.call
         execution_id = state.running.execution_id
         key = named_id(execution_id, call_name(command.step_number, command.index))
-        context = ToolContext(execution_id, key, attempt=1, metadata=state.metadata)
+        # a copy: tools cannot change the state
+        call_context = CallContext.model_validate_json(canonical(command.context)) if command.context else NO_CALL
+        context = ToolContext.of(call_context, execution_id=execution_id, idempotency_key=key, attempt=1)
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, context, self.results)
+            reply = await _attempted(tool, call.arguments, context, self.results, self.resources)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = error_record(error, call.name)
         else:
-            return ToolReturned(call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context)
+            at, stop, kind = self.clock(), reply.stop, reply.result_type
+            return ToolReturned(call.id, reply.text, started_at, at, stop, reply.stop_context, kind, reply.metadata)
         return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
 
     async def run_hooks(self, command: RunHooks) -> Event:
@@ -221,14 +227,18 @@ class _TookTooLong(Exception):
 
 
 async def _attempted(
-    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
+    tool: AnyTool,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+    results: Results | None,
+    resources: OpenResources,
 ) -> ToolReply:
     """Run the tool; retry as often as its traits allow, after a timeout or an error that it retries on."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
     last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
-            return await run_tool(tool, arguments, context, results=results)
+            return await run_tool(tool, arguments, context, results=results, resources=resources)
     except Exception as error:
         if limit.expired() and isinstance(error, TimeoutError):
             if last:
@@ -236,4 +246,4 @@ async def _attempted(
         elif last or not tool.tries_again(error):
             raise
     await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results, resources)

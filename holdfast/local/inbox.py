@@ -1,11 +1,21 @@
-"""`Inbox`: the queue of events for the loop of one execution, messages first."""
+"""`Inbox`: the queue of events for the loop of one execution, messages first; and the events that programs cause."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
 
-from holdfast.core.loop.events import Event, MessageArrived
+from pydantic import JsonValue, ValidationError
+
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.messages import Message, user_message
+from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
+from holdfast.core.loop.events import Event, MessageArrived, StopRequested
+from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
+from holdfast.core.wire.contracts import StopRequest
 
 
 class Inbox:
@@ -32,3 +42,21 @@ class Inbox:
             self._filled.clear()
             await self._filled.wait()
         return (self._messages or self._others).popleft()
+
+
+def stop_event(reason: str, mode: StopMode, context: Mapping[str, JsonValue], at: datetime) -> StopRequested:
+    """Return the event of a stop that a program asks for. Raises InvalidInput for one that is too long."""
+    try:
+        request = StopRequest(reason=reason, mode=mode, source="local", context=context)
+    except ValidationError as error:
+        raise InvalidInput(f"the stop cannot be asked for: {problem_text(error.errors()[0])}") from None
+    signal = StopSignal.requested(request.reason, request.source, at, request.context)
+    return StopRequested(signal=signal, mode=mode, at=at)
+
+
+def message_event(message: str | Message, at: datetime) -> MessageArrived:
+    """Return the event of a message that a program sends. Raises InvalidInput for a role that is not accepted."""
+    message = user_message(message) if isinstance(message, str) else message
+    if message.role not in ROLES:
+        raise InvalidInput(f"a message of the role {message.role!r} is not accepted: {ROLES_RULE}")
+    return MessageArrived(message=message, at=at)

@@ -6,14 +6,13 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.core.agent.context_view import CompilerContext, ContextView
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import Model, ModelRequest, checked_response
-from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.subagents import spawn_schema
+from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
@@ -33,16 +32,14 @@ LOGGER: Final = logging.getLogger("holdfast.model")
 
 
 class ModelCalls:
-    """The model calls of one agent."""
+    """The model calls of one agent; `own_tools` are those of the loop itself."""
 
-    def __init__(self, toolset: AgentToolset, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
-        self._policy = toolset.definition.context
+    def __init__(self, toolset: AgentToolset, own_tools: Iterable[ToolSchema], model: Model) -> None:
+        self._policy, self._agent = toolset.definition.context, toolset.definition.name
         self._patience = toolset.definition.model_patience_seconds
         self._compiler = toolset.compiler
         self._model = model
-        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in toolset.tools.values())
-        if subagents:
-            self._tools = (*self._tools, spawn_schema(subagents))
+        self._tools: tuple[ToolSchema, ...] = (*(tool.schema for tool in toolset.tools.values()), *own_tools)
         self._view: ContextView | None = None
 
     async def answer(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
@@ -85,9 +82,15 @@ class ModelCalls:
         self._view = view
         if self._compiler is None:
             return tuple(view.messages)
-        prompt = state.context.system_prompt
         return self._compiler.apply(
-            CompilerContext.of(view.messages, self._policy, execution_id, metadata=state.metadata, system_prompt=prompt)
+            CompilerContext.of(
+                view.messages,
+                self._policy,
+                execution_id,
+                metadata=state.metadata,
+                system_prompt=state.context.system_prompt,
+                run=facts_of(state, self._agent),
+            )
         )
 
 

@@ -10,17 +10,24 @@ from typing import Any, Protocol
 
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidArguments
+from holdfast.core.base.frozen import replace as with_changes
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.tools.tools import AnyTool
 from holdfast.runtime.argument_check import argument_problem
+from holdfast.runtime.call_reports import CallReports, ProgressListener
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.user_code import Exited, call_foreign
 
 
 class ToolExited(HoldfastError):
     """A tool tried to end its process; only the call ends."""
+
+
+class InvalidResult(HoldfastError):
+    """What a tool returned does not fit its return annotation; the model is told that the call has had its effect."""
 
 
 class Results(Protocol):
@@ -52,25 +59,46 @@ async def run_tool(
     *,
     results: Results | None = None,
     apart: bool = False,
+    on_progress: ProgressListener | None = None,
+    resources: OpenResources = NO_RESOURCES,
 ) -> ToolReply:
     """Check `arguments`, run the tool and return its bounded reply; `apart` as in `user_code.call_foreign`.
 
-    Raises InvalidArguments before anything ran, or whatever the tool raised; anything but an ordinary exception
+    `on_progress` is called on this event loop with what a tool reports of its progress; `resources` are those that are
+    open.
+
+    Raises InvalidArguments before anything ran, InvalidResult for what does not fit the tool's declared output, or
+    whatever the tool raised; anything but an ordinary exception
     (SystemExit, a cancellation of its own) becomes ToolExited. Cancelling cancels an async tool; it raises
     CallCancelled in the thread of a sync one.
     """
     if tool.checked_by_schema and (problem := await asyncio.to_thread(argument_problem, tool, arguments)):
         raise InvalidArguments(problem)
-    bound = tool.bind(arguments, context)
+    reports = CallReports(tool.name, context, on_progress)
+    bound = {**tool.bind(arguments, replace(context, reporter=reports)), **resources.values_for(tool)}
     clock = asyncio.get_running_loop().time
     started_at = clock()
     try:
-        value = await call_foreign("tool", tool.name, partial(tool.function, **bound), apart=apart)
+        loop = resources.loop_for(tool)
+        value = await call_foreign("tool", tool.name, partial(tool.function, **bound), apart=apart, loop=loop)
     except Exited as exited:
         record = error_record(exited.error, tool.name)
         message = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"
         raise ToolExited(message) from None
-    text = whole_text(value)
+    finally:
+        metadata = reports.ended()
+    text = whole = _whole_text(tool, value)
     if results is not None and tool.name != FETCH_TOOL:
-        text = await results.bounded(text, context, tool.traits.timeout_seconds - (clock() - started_at))
-    return reply_with(bounded_result(text), value)
+        text = await results.bounded(whole, context, tool.traits.timeout_seconds - (clock() - started_at))
+    reply = reply_with(bounded_result(text), value, whole)
+    return with_changes(reply, metadata=metadata) if metadata else reply
+
+
+def _whole_text(tool: AnyTool, value: object) -> str:
+    if tool.output is None:
+        return whole_text(value)
+    try:
+        return tool.output.text_of(value)
+    except ValueError as problem:
+        what = "the tool has run and had its effect, but what it returned does not fit its return annotation"
+        raise InvalidResult(f"{what}: {problem}") from None

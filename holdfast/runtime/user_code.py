@@ -25,7 +25,7 @@ ONCE_MORE_SECONDS: Final = 0.5
 LOOPS_MAX: Final = 32
 """The most event loops: as many async functions can block before others must wait."""
 
-Kind = Literal["tool", "hook", "process"]
+Kind = Literal["tool", "hook", "process", "resource"]
 """The kind of call: tools that never return do not use up the threads of hooks."""
 
 THREADS: Final[Mapping[str, threading.BoundedSemaphore]] = {
@@ -46,23 +46,30 @@ class Exited(Exception):
         self.error = error
 
 
-async def call_foreign(kind: Kind, name: str, function: Callable[[], object], *, apart: bool) -> object:
+async def call_foreign(
+    kind: Kind,
+    name: str,
+    function: Callable[[], object],
+    *,
+    apart: bool,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> object:
     """Call `function`, sync or async, and return its value; its thread is called by `kind` and `name`.
 
     A sync one gets a daemon thread of its own: one that never returns costs a thread and delays nobody. `apart` runs
     an async one on a shared loop in another thread: one that blocks does not stop everything else. Those that cannot
-    begin because of it move to another loop.
+    begin because of it move to another loop. With `loop`, an async one runs on that loop and no other.
 
     Raises whatever it raised, anything but an ordinary exception (SystemExit, a cancellation of its own) inside
     Exited; TooManyThreads. Cancelling cancels an async one; in the thread of a sync one it raises
     CallCancelled, and does not wait for it.
     """
     if inspect.iscoroutinefunction(function):
-        return await (_apart(function()) if apart else _guarded(function()))
+        return await (_apart(function(), loop) if apart else _guarded(function()))
     value = await _in_thread(kind, name, function)
     if not inspect.isawaitable(value):
         return value
-    return await (_apart(value) if apart else _guarded(value))
+    return await (_apart(value, loop) if apart else _guarded(value))
 
 
 def was_cancelled(error: BaseException) -> bool:
@@ -73,11 +80,18 @@ def was_cancelled(error: BaseException) -> bool:
 
 def start_apart() -> None:
     """Start the event loop for async functions that are called apart, unless it runs already."""
-    LOOPS.current()
+    current_loop()
 
 
-async def _apart(value: Awaitable[object]) -> object:
-    """Await `value` on a loop of another thread; if that one is blocked, on the next."""
+def current_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that async functions share that are called apart."""
+    return LOOPS.current()
+
+
+async def _apart(value: Awaitable[object], pinned: asyncio.AbstractEventLoop | None) -> object:
+    """Await `value` on a loop of another thread; if that one is blocked, on the next, but for a `pinned` one."""
+    if pinned is not None:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_guarded(value), pinned))
     while True:
         loop, turn = LOOPS.current(), threading.Lock()  # whoever takes it decides: begin, or move on
 

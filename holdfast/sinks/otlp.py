@@ -22,6 +22,7 @@ from holdfast.core.wire.execution_events import (
     AgentExecutionFailed,
     AgentExecutionStarted,
     AgentExecutionStopped,
+    AgentHandedOff,
     AgentStepCompleted,
     AnyObserved,
     ApprovalRequested,
@@ -218,6 +219,8 @@ def _of_ends(event: AnyObserved) -> Mapping[str, Any]:
             return {"holdfast.status": "failed", "error.type": event.error.type}
         case StopSignalReceived():
             return {"holdfast.stop_reason": event.signal.reason.value}
+        case AgentHandedOff():
+            return {"gen_ai.agent.name": event.to_agent, "holdfast.handed_over_by": event.from_agent}
         case _:
             return {}
 

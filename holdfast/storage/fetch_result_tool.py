@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, ObjectMissing
 from holdfast.core.base.safe_text import clamped, clamped_json, json_size
 from holdfast.core.base.truncation import FETCH_TOOL, Reference
 from holdfast.core.tools.tool_context import ToolContext
@@ -92,6 +92,17 @@ class ResultStore:
         if start + len(text.encode()) >= total and _is_whole(text):
             return text
         return Reference(ref, f"{total:,}", start).shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+
+    async def whole(self, execution_id: str, ref: str) -> str:
+        """Return all that is stored of a result, up to RESULT_KEPT_BYTES_MAX; `json.loads` reads one that is JSON.
+
+        `ref` is the call's `ToolExecution.reference`. Raises ObjectMissing for a reference that the execution has not
+        made, and StorageFailed.
+        """
+        if _REF.fullmatch(ref) is None:
+            raise InvalidInput(f"{ref[:80]!r} is no reference; take a call's `reference`")
+        data, _ = await self._parts.read_range(_folder(execution_id), ref, 0, RESULT_KEPT_BYTES_MAX)
+        return data.decode()
 
     def tool(self) -> AnyTool:
         """Return the tool `fetch_result`, which reads on in a result of the calling run."""

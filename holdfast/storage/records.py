@@ -4,6 +4,7 @@
     snapshots/AA/DIGEST             an agent's state at the end of an execution, or where a branch was cut
     records/AA/EXECUTION            the record of an execution
     agents/AGENT/WHEN-EXECUTION     empty: its name is the index, newest first
+    mcp/AA/DIGEST                   a catalog of the tools of MCP servers, as one execution or more have pinned it
     sessions/AGENT                  a session's state when it left the server; replaced each time
     sinks/…                         each sink's position, and the events it did not accept (`holdfast.sinks.position`)
 
@@ -37,6 +38,7 @@ from holdfast.core.base.errors import (
 )
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import canonical
+from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.wire.branch_points import cut, messages_before
 from holdfast.core.wire.carry_over import SealedHistory, message_parts, snapshot_of, whole
 from holdfast.core.wire.contracts import RecordRequest
@@ -50,6 +52,7 @@ from holdfast.storage.object_store import Objects
 
 PARTS: Final = "parts"
 SNAPSHOTS: Final = "snapshots"
+CATALOGS: Final = "mcp"
 SINKS: Final = "sinks"
 
 ENCODING: Final = b"json/plain"
@@ -61,6 +64,9 @@ AT_ONCE_MAX: Final = 16
 
 AGENTS_MAX: Final = 256
 """For how many agents `write_execution` remembers the sealed parts."""
+
+CATALOGS_MAX: Final = 64
+"""How many catalogs of MCP tools are kept as they were read: a model call needs its run's."""
 
 LATEST_MS: Final = 10**14
 """Index names count down from here, so that an agent's newest record sorts first, until the year 5138."""
@@ -80,6 +86,7 @@ class Records:
         self._objects = objects
         self._recent = LruCache(cache_bytes_max)
         self._sealed: dict[str, SealedHistory] = {}
+        self._catalogs: dict[str, McpCatalog] = {}
 
     @classmethod
     def in_folder(cls, folder: Path) -> Records:
@@ -89,6 +96,19 @@ class Records:
     async def write_part(self, data: bytes) -> str:
         """Write a sealed part and return its digest. Raises StorageFailed."""
         return await self._write_content(PARTS, data)
+
+    async def write_catalog(self, catalog: McpCatalog) -> str:
+        """Write a catalog of MCP tools and return its digest. Raises StorageFailed."""
+        return await self._write_content(CATALOGS, canonical(catalog))
+
+    async def read_catalog(self, digest: str) -> McpCatalog:
+        """Return a catalog of MCP tools. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        if digest not in self._catalogs:
+            data = await self._read_content(CATALOGS, digest)
+            while len(self._catalogs) >= CATALOGS_MAX:
+                self._catalogs.pop(next(iter(self._catalogs)))
+            self._catalogs[digest] = McpCatalog.model_validate_json(data)
+        return self._catalogs[digest]
 
     async def has_part(self, digest: str) -> bool:
         """Return whether the part exists. Raises StorageFailed."""

@@ -25,7 +25,7 @@ from holdfast.core.base.bounds import (
     WORD_CHARS_MAX,
 )
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
-from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.testing.openai_wire_format import Refusal, read_request, request_body
 from holdfast.testing.script import (
@@ -130,7 +130,7 @@ def _tool_calls(requested: list[tuple[str, str, str]], *, cut: bool) -> tuple[To
         call = ToolCall.parse(call_id, name, arguments if usable else "", cut=usable and last)
         problem = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
         calls.append(call if usable else call.model_copy(update={"malformed": problem}))
-    return tuple(calls)
+    return bounded_spelling(calls)
 
 
 def _received_bytes(text: str, requested: list[tuple[str, str, str]]) -> int:

@@ -168,7 +168,7 @@ def scripted_tool(
         ledger: where each start and end is noted (`started`; `finished`, `failed` or `cancelled`) under the call's
             idempotency key, for tests whose process does not outlive the call.
         like: a function or tool whose parameters and description it borrows; its arguments are checked as that
-            tool's would be. Without it any JSON object is accepted.
+            tool's would be, and results against its return annotation. Without it any JSON object is accepted.
         schema: a JSON Schema object that the model is shown instead; nothing is checked against it.
         exhausted: what comes after the last result: the last one again, or the error ResultsExhausted.
         traits: `timeout_seconds`, `at_most_once` and all other options, as `@tool` takes them.

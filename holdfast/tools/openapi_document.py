@@ -15,6 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.runtime.plain_yaml import PlainLoader
 
 DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest document that is read: the largest public ones have 12 MB."""
@@ -30,16 +31,11 @@ Object = Mapping[str, JsonValue]
 _JSON: Final = TypeAdapter[dict[str, JsonValue]](dict[str, JsonValue])
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """YAML as JSON: without aliases, which can make a small file expand without end, and without dates."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401  # PyYAML's signature
-        if self.check_event(yaml.AliasEvent):  # pyright: ignore[reportUnknownMemberType]  # untyped in the stubs
-            raise yaml.YAMLError("aliases (*name) are not allowed")
-        return super().compose_node(parent, index)  # pyright: ignore[reportUnknownMemberType]
+class _JsonPlainLoader(PlainLoader):
+    """Plain YAML without dates, which JSON does not have."""
 
 
-_PlainLoader.yaml_implicit_resolvers = {
+_JsonPlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -144,7 +140,7 @@ def _parsed(text: str, where: str) -> object:
     try:
         if text.lstrip().startswith("{"):
             return json.loads(text)
-        return _named_by_text(yaml.load(text, _PlainLoader))  # noqa: S506  # a SafeLoader, stricter
+        return _named_by_text(yaml.load(text, _JsonPlainLoader))  # noqa: S506  # a SafeLoader, stricter
     except RecursionError:
         raise InvalidInput(f"{where} is nested too deep") from None
     except (ValueError, yaml.YAMLError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 Place = Literal["path", "query", "header"]
 
-PLACES: Final[tuple[Place, ...]] = ("path", "query", "header")
+PLACES: Final[Mapping[str, Place]] = {"path": "path", "query": "query", "header": "header"}
 """Where arguments go; a cookie is none of them."""
 
 
@@ -189,7 +189,7 @@ def _parameters(document: OpenAPIDocument, entry: OperationEntry) -> Iterator[Ob
 
 def _parameter(each: Object, taken: set[str], filled: Collection[str]) -> Parameter | None:
     """Return the parameter; none for one that is no argument. Raises InvalidInput for a cookie that is required."""
-    name, place = str(each.get("name")), next((place for place in PLACES if place == each.get("in")), None)
+    name, place = str(each.get("name")), PLACES.get(str(each.get("in")))
     if place == "header" and name.lower() in FIXED_HEADERS.union(filled):
         return None
     if place is None:

@@ -68,7 +68,7 @@ async def called(
     Raises HttpError, HttpUnreachable and HeaderMissing; InvalidArguments for a value that no request can hold.
     """
     own, secrets = await _resolved(headers)
-    sent = httpx2.Headers({"Accept": ACCEPTED, "Idempotency-Key": idempotency_key})
+    sent = httpx2.Headers({"Accept": ACCEPTED, "Accept-Encoding": "identity", "Idempotency-Key": idempotency_key})
     sent.update([pair for each in operation.parameters for pair in _header(each, arguments)])
     sent.update(own)
     content = _content(operation, arguments)

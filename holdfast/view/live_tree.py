@@ -12,7 +12,7 @@ from dataclasses import replace as with_changes
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
@@ -140,8 +140,12 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _step(run, event.step_number, lambda step: _texted(step, event))
         case AttemptFailed():
             return _retried(run, event)
+        case ToolProgressed():
+            return _called(run, event, event.call_id, lambda call: replace(call, progress=event.line))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
+        case execution_events.AgentHandedOff():
+            return with_changes(run, agent=event.to_agent)
         case execution_events.InferenceRequestStarted():
             return _step(_stepped(run, event), event.step_number, lambda step: replace(step, asking=True))
         case execution_events.InferenceResponseReceived():
@@ -244,7 +248,10 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
 
 
 def _called(
-    run: RunView, event: execution_events.Observed, call_id: str, change: Callable[[CallView], CallView]
+    run: RunView,
+    event: execution_events.Observed | ToolProgressed,
+    call_id: str,
+    change: Callable[[CallView], CallView],
 ) -> RunView:
     def changed(step: StepView) -> StepView:
         return replace(step, calls=tuple(change(each) if each.id == call_id else each for each in step.calls))

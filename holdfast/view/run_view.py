@@ -74,6 +74,8 @@ class CallView(Frozen):
     """Until when it waits for a person. This and what follows is for whoever watches; no document has it."""
     execution_id: SkipJsonSchema[str | None] = Field(default=None, exclude=True)
     """The run of the subagent that the call has started."""
+    progress: SkipJsonSchema[str] = Field(default="", exclude=True)
+    """How far the tool is, as it reported last."""
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,7 @@ import logging
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.log_format import LINE_CHARS_MAX, OneLine
+from activities.log_format import LINE_CHARS_MAX, OneLine, log_to_stderr
 
 PLACE = {"activity_type": "resolve_tools", "workflow_id": "run-1", "attempt": 1, "namespace": "default"}
 
@@ -34,3 +34,15 @@ def test_any_other_failure_keeps_its_traceback() -> None:
 @pytest.mark.parametrize("extra", [{}, {"temporal_activity": None}])
 def test_a_failure_without_a_place_is_told_as_well(extra: dict[str, object]) -> None:
     assert record_of(ApplicationError("odd", type="Odd"), **extra).getMessage() == "Odd: odd"
+
+
+def test_what_tools_log_is_shown_and_other_notes_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    root, before = logging.getLogger(), logging.getLogger().handlers[:]
+    root.handlers.clear()
+    try:
+        log_to_stderr()
+        logging.getLogger("holdfast.tool").info("sent execution_id=e-1")
+        logging.getLogger("holdfast.other").info("chatter")
+    finally:
+        root.handlers[:] = before
+    assert capsys.readouterr().err == "INFO holdfast.tool: sent execution_id=e-1\n"

@@ -46,6 +46,19 @@ def test_chat_gives_a_line_of_json_for_each_message(project: Project) -> None:
     assert {each["agent_id"] for each in told} == {id_in(ended.err)}
 
 
+def test_metadata_of_a_chat_go_with_each_of_its_messages(project: Project) -> None:
+    given = ("--metadata", "customer=c-17", "--metadata", "vip=true")
+    ended = project.run("chat", "clerk", "--json", *given, said="one\ntwo\n")
+    runs = [json.loads(line)["execution_id"] for line in ended.out.splitlines()]
+    for run in runs:
+        metadata = project.run("export", run).document["state"]["context"]["metadata"]
+        assert (metadata["customer"], metadata["vip"]) == ("c-17", True)
+    assert len(runs) == 2
+    refused = project.run("chat", "clerk", "--metadata", "agent=me", said="one\n")
+    assert (refused.code, refused.out) == (2, "")
+    assert "reserved by Holdfast" in refused.err
+
+
 def failed(project: Project, *options: str) -> Ended:
     ended = project.run("chat", "clerk", *options, said="one\nfail\nthree\n")
     assert ended.code == 4

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import cast
 from uuid import uuid4
 
 import pytest
 
+from holdfast import Agent
 from holdfast.cli.screens import output
+from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.client.execution_summaries import ExecutionSummary
+from holdfast.client.watch_events import Watched
+from holdfast.local import LocalDriver
+from holdfast.testing import ScriptedModel, call, say
 
 
 def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     at = datetime.now(UTC)
     output.table([ExecutionSummary(str(uuid4()), "clerk", "in_progress", None, 1, 2, 0.5, at, None)])
     assert "  in progress  " in capsys.readouterr().out
+
+
+async def test_a_handoff_stands_behind_its_step_now_and_later(capsys: pytest.CaptureFixture[str]) -> None:
+    front = Agent(name="front", handoffs=[Agent(name="billing")])
+    model = ScriptedModel([call("handoff", agent="billing", reason="a bill"), say("It is paid.")])
+    events: list[Watched] = []
+    driver = LocalDriver(front, model=model)
+    driver.wiretap(lambda event: events.append(cast("Watched", event)))
+    state = await driver.execute("Is it paid?")
+    output.whole(state, None)
+    later = capsys.readouterr().out
+    steps, lines = Steps(live=False), EventLines()
+    for each in events:
+        steps.show(each)
+    for printed in (later, capsys.readouterr().out):
+        at_call, at_handoff = printed.index("handoff"), printed.index("front handed over to billing: a bill")
+        assert at_call < at_handoff < printed.index("step 2")
+    for each in events:
+        lines.show(each)
+    printed = capsys.readouterr().out
+    assert "AgentHandedOff" in printed
+    assert "front handed over to billing: a bill" in printed

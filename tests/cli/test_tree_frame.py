@@ -9,7 +9,7 @@ from holdfast import ExecutionBudget
 from holdfast.cli.screens.progress_bars import FINE, PLAIN, Glyphs, bar, figures
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.cli.screens.tree_screen import without_end
-from holdfast.client.watch_events import AttemptFailed, TextDelta
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.conversation.steps import ErrorRecord, Outcome
@@ -195,3 +195,13 @@ def test_figures_are_short() -> None:
     assert figures(Share("cost", 0.01234, 2)) == "0.0123 / 2.0000 USD"
     assert figures(Share("cost", 0.01234, 2, ("model-x",))) == "> 0.0123 / 2.0000 USD"
     assert figures(Share("deadline", 61, 3_600)) == "1 min 01 s / 1 h"
+
+
+def test_a_running_call_says_how_far_its_tool_is() -> None:
+    look = asked("c1", path="a.py")
+    story = Story().begins("lead").asks().answers("", look).runs(look)
+    story.told.append(ToolProgressed(ROOT, 1, "c1", "look", 1, STEERING + "page 2", 0.4))
+    [line] = [each for each in picture(seen(story.told)) if "look(" in each]
+    assert "40%" in line
+    assert line.endswith("page 2")
+    assert "\x1b" not in line

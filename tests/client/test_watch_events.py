@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.client.watch_events import AnswerSeen, AttemptFailed, TextDelta, Watched, from_dict, to_dict
+from holdfast.client.watch_events import (
+    AnswerSeen,
+    AttemptFailed,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    from_dict,
+    to_dict,
+)
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.safe_text import clamped_json
@@ -128,6 +136,7 @@ def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
     [
         TextDelta("run", 1, 1, "\u2028 a\0b 🧑‍🚀", 7),
         AttemptFailed("run", 1, 2, "503"),
+        ToolProgressed("run", 1, "c1", "look", 1, "page 2", 0.4),
         AgentExecutionCompleted(
             *("agent", "run", None, datetime(2026, 11, 20, tzinfo=UTC), 2),
             answer="42",

@@ -23,7 +23,15 @@ from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Too
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
-from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Command, Emit, RequestApproval, RunHooks
+from holdfast.core.loop.commands import (
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    Command,
+    Emit,
+    RequestApproval,
+    RunHooks,
+)
 from holdfast.core.loop.commands import SpawnSubagent as Spawn
 from holdfast.core.loop.events import (
     ApprovalDecided,
@@ -34,6 +42,7 @@ from holdfast.core.loop.events import (
     DriverFailed,
     Event,
     ExecutionStarted,
+    HandoffRefused,
     HooksReturned,
     MessageArrived,
     ModelAnswered,
@@ -73,6 +82,10 @@ def spawn(id_: str, agent: str = "helper", task: str = "look it up") -> ToolCall
     return ToolCall(id=id_, name="spawn", arguments={"agent": agent, "task": task})
 
 
+def handoff(id_: str, agent: str = "helper", **more: JsonValue) -> ToolCall:
+    return ToolCall(id=id_, name="handoff", arguments={"agent": agent, **more})
+
+
 def signal(reason: StopReason, message: str = "", seconds: float = 0) -> StopSignal:
     return StopSignal(reason=reason, message=message, source="test", at=moment(seconds))
 
@@ -89,7 +102,7 @@ class Run:
     `rules` are fields of the definition. `events` are all that listeners were told.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what tests are about
         self,
         budget: ExecutionBudget | None = None,
         *,
@@ -97,15 +110,21 @@ class Run:
         llm: LLM | None = None,
         hooks: Iterable[HookTraits] = (),
         subagents: Iterable[AgentDefinition] = (),
+        handoffs: Iterable[AgentDefinition] = (),
         depth_left: int | None = None,
         observed: bool = False,
         step_by_step: bool = False,
         **rules: Any,  # noqa: ANN401  # fields of any type
     ) -> None:
-        children = {each.name: each for each in subagents}
+        children, successors = {each.name: each for each in subagents}, {each.name: each for each in handoffs}
         given = {} if llm is None else {"llm": llm}
         definition = AgentDefinition(
-            name="tester", system_prompt="Be brief.", subagents=tuple(children), **given, **rules
+            name="tester",
+            system_prompt="Be brief.",
+            subagents=tuple(children),
+            handoffs=tuple(successors),
+            **given,
+            **rules,
         )
         traits = [ToolTraits(name=each) if isinstance(each, str) else each for each in tools]
         self.loop = AgentLoop(
@@ -113,6 +132,7 @@ class Run:
             tools={each.name: each for each in traits},
             hooks=tuple(hooks),
             subagents=children,
+            handoffs=successors,
             depth_left=depth_left,
             observed=observed,
             step_by_step=step_by_step,
@@ -311,6 +331,21 @@ class Run:
         self.loop = dataclasses.replace(loop, definition=definition)
         self.hooks_asked.clear()
         self.feed(DefinitionChanged(definition, self.tick(0), budget))
+        return self
+
+    def hands_over(self, *, handoffs: Iterable[AgentDefinition] = (), hooks: Iterable[HookTraits] = ()) -> Self:
+        """Go on as the agent that the driver was asked to hand over to; it may hand over to `handoffs`."""
+        asked = self.state.running.handing_over
+        assert asked is not None
+        definition, origin = self.loop.handoffs[asked.to_agent], self.loop.origin
+        successors = {each.name: each for each in handoffs}
+        loop = dataclasses.replace(self.loop, definition=definition, handoffs=successors, origin_digest=origin)
+        self.loop = dataclasses.replace(loop, hooks=tuple(hooks))
+        self.feed(DefinitionChanged(definition, self.tick(0), handoff=True))
+        return self
+
+    def handoff_refused(self, error: ErrorRecord = BOOM) -> Self:
+        self.feed(HandoffRefused(error, self.tick(0)))
         return self
 
     def change_refused(self, error: ErrorRecord = BOOM) -> Self:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
-from holdfast.core.agent.hooks import ENDING
+from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
 from holdfast.core.base.usage import Usage
@@ -21,6 +21,7 @@ from holdfast.core.loop.commands import (
     Command,
     Emit,
     Finish,
+    HandOver,
     RequestApproval,
     RunHooks,
     SpawnSubagent,
@@ -157,8 +158,9 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
     if not state.status.is_terminal:
         assert execution.completed_at is None
         resting = loop.step_by_step and rests(execution)
-        busy = execution.hooks_under_way or execution.open_calls or asking
-        assert busy or resting, "nothing is under way, nothing has ended"
+        busy = execution.hooks_under_way or execution.open_calls or asking or execution.guarding
+        assert not (execution.guarding and (state.step_count or execution.open_calls or execution.hooks_under_way))
+        assert busy or resting or execution.handing_over, "nothing is under way, nothing has ended"
         assert not (resting and state.should_stop) or execution.continuation.standing, "it rests in order to go on"
         assert not (execution.summary_under_way and (execution.hooks_under_way or not asking))
         return
@@ -173,6 +175,7 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
     assert execution.completed_at is not None
     assert execution.completed_at >= execution.started_at
     assert (execution.hooks_under_way, execution.summary_under_way, execution.open_calls) == (None, False, ())
+    assert not execution.guarding
     assert (execution.waiting_messages, execution.paused_at) == ((), None)
     assert execution.current_step is None or asking, "a step that the model has answered was not kept"
 
@@ -191,7 +194,9 @@ def _assert_commands_fit(loop: AgentLoop, before: AgentState, after: AgentState,
         assert all(isinstance(each, Finish | RunHooks) for each in rest), "something was begun after the end"
         assert all(each.context.trigger in ENDING for each in rest if isinstance(each, RunHooks))
     if after.status.is_terminal:
-        assert {CallModel, CallTool, SpawnSubagent, RequestApproval, RunHooks, SummariseBuffer}.isdisjoint(kinds)
+        assert {CallModel, CallTool, SpawnSubagent, HandOver, RequestApproval, RunHooks, SummariseBuffer}.isdisjoint(
+            kinds
+        )
     for command in commands:
         _assert_command_fits(loop, after, command)
 
@@ -201,7 +206,7 @@ def _in_flight(state: AgentState) -> bool:
     if execution is None or state.status.is_terminal:
         return False
     asking = execution.current_step is not None and execution.current_step.inference_response is None
-    return asking or bool(execution.open_calls) or execution.hooks_under_way is not None
+    return asking or bool(execution.open_calls) or execution.hooks_under_way is not None or execution.guarding
 
 
 def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -> None:
@@ -220,11 +225,17 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
             assert open_calls[command.call_id].stage is CallStage.RUNNING
             assert command.agent in loop.subagents
             assert 0 <= command.depth_left < loop.definition.max_depth
+        case HandOver():
+            assert execution.handing_over is not None
+            assert command.agent == execution.handing_over.to_agent
+            assert execution.current_step is None
         case RunHooks():
             context = command.context
             about = context.call.name if context.call else None
             assert command.hooks == loop.hooks_for(context.trigger, about) != ()
-            if context.call is None:
+            if context.trigger is Trigger.INPUT_GUARD:
+                assert execution.guarding
+            elif context.call is None:
                 assert execution.hooks_under_way is context.trigger
             else:
                 assert open_calls[context.call.id].stage.value == context.trigger.value

@@ -15,6 +15,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
@@ -161,6 +162,8 @@ steps = st.builds(
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations
 )
+handoffs = st.builds(Handoff, step_number=st.integers(1, 9), from_agent=texts, to_agent=texts, reason=texts, at=moments)
+handovers = st.builds(Handover, agent=texts, origin=texts, origin_digest=st.from_regex(r"[0-9a-f]{64}", fullmatch=True))
 executions = st.builds(
     ExecutionState,
     execution_id=ids,
@@ -170,6 +173,8 @@ executions = st.builds(
     budget=budgets,
     step_executions=st.lists(step_executions, max_size=2).map(AppendList[StepExecution]),
     usage=usages,
+    handoffs=st.lists(handoffs, max_size=2).map(tuple),
+    handing_over=st.none() | handoffs,
     continuation=continuations,
     current_step_started_at=st.none() | moments,
     current_step=st.none() | steps,
@@ -202,5 +207,6 @@ states = st.builds(
     execution_count=counts,
     llm=st.none() | st.builds(LLM, model=st.none() | st.just("m"), temperature=st.none() | st.floats(0, 2)),
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
+    handover=st.none() | handovers,
     execution=st.none() | executions,
 )

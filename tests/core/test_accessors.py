@@ -73,7 +73,16 @@ def test_an_accessor_tells_what_the_specification_says(name: str) -> None:
 
 
 def test_a_state_has_the_fields_of_both_lifetimes() -> None:
-    session = {"agent_id", "parent_agent_id", "created_at", "updated_at", "execution_count", "llm", "context"}
+    session = {
+        "agent_id",
+        "parent_agent_id",
+        "created_at",
+        "updated_at",
+        "execution_count",
+        "llm",
+        "context",
+        "handover",
+    }
     assert set(AgentState.model_fields) == {"format", *session, "execution"}
     assert set(AgentContext.model_fields) == {"store", "metadata", "system_prompt", "response_format"}
     named = {"execution_id", "status", "started_at", "completed_at", "budget", "step_executions", "continuation"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 
 import pytest
@@ -10,9 +11,10 @@ from holdfast.core.agent.execution_state import ExecutionStatus, call_name, name
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.base.bounds import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.steps import ErrorRecord, Outcome
+from holdfast.core.conversation.steps import ErrorRecord, Outcome, ResultType
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish
+from holdfast.core.loop.events import ToolReturned
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, START, Run, call, moment
 
 
@@ -179,6 +181,18 @@ def test_empty_and_repeated_call_ids_become_unique_ones(ids: tuple[str, ...]) ->
     for number, id_ in enumerate(run.called):
         run.returns(id_, str(number))
     assert [m.content for m in run.state.messages if m.role == "tool"] == [str(n) for n in range(len(ids))]
+
+
+@pytest.mark.parametrize(("chars", "result_type"), [(1_000, "json"), (7_000, "text")])
+def test_a_json_result_that_is_cut_to_its_share_of_the_step_is_a_text(chars: int, result_type: ResultType) -> None:
+    run = Run().begin().answer("", *(call(str(number)) for number in range(64)))
+    result = json.dumps(["x" * chars])
+    run.feed(ToolReturned("0", result, moment(1), run.tick(), result_type="json"))
+    step = run.state.current_step_or_last
+    assert step is not None
+    (execution,) = step.tool_executions
+    assert execution.result_type == result_type
+    assert (execution.result == result) == (result_type == "json")
 
 
 @pytest.mark.parametrize(("chars", "kept"), [(CALL_ID_CHARS_MAX, True), (CALL_ID_CHARS_MAX + 1, False), (5_000, False)])

@@ -17,7 +17,8 @@ def test_a_question_and_a_definition_fit_one_start() -> None:
 
 def test_text_reasoning_and_arguments_of_an_answer_fit_one_result() -> None:
     answer = bounds.RESPONSE_BYTES_MAX + bounds.REASONING_BYTES_MAX + bounds.ARGUMENTS_BYTES_MAX
-    texts_about_calls = bounds.CALLS_KEPT_MAX * (bounds.NAME_CHARS_MAX + bounds.MALFORMED_CHARS_MAX)
+    texts = bounds.NAME_CHARS_MAX + bounds.MALFORMED_CHARS_MAX + bounds.CALL_ID_CHARS_MAX
+    texts_about_calls = bounds.CALLS_KEPT_MAX * texts
     assert answer + texts_about_calls < bounds.PAYLOAD_BYTES_MAX
 
 

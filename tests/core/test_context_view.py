@@ -13,9 +13,12 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.context_view import Compiler, CompilerContext, ContextView, compiled, compiler
 from holdfast.core.agent.policies import ContextPolicy
+from holdfast.core.agent.state import facts_of
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
 from holdfast.core.conversation.messages import Message, MessageStore, Section, TextPart, ToolCall, pairing_problem
+from tests.core.building import Run
+from tests.core.building import call as asked
 from tests.core.strategies import conversations
 
 NOW, EARLIER = "now", "earlier"
@@ -241,3 +244,10 @@ def test_an_async_function_cannot_compile() -> None:
 
     with pytest.raises(InvalidInput, match="'waiting' is async"):
         compiler(cast("Callable[[CompilerContext], Sequence[Message]]", waiting))
+
+
+def test_a_compiler_is_told_the_errors_of_the_step_before() -> None:
+    run = Run().begin().answer("", asked("a"), asked("b")).fails("a").returns("b")
+    facts = facts_of(run.state, "tester")
+    assert (facts.agent, facts.agent_id, facts.execution_count) == ("tester", run.state.agent_id, 1)
+    assert (facts.step_number, facts.error_count) == (2, 1)

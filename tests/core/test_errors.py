@@ -42,6 +42,8 @@ def test_a_failed_execution_carries_its_state_through_pickling() -> None:
 
 BESIDE_THE_CORE = (
     "activities.transcript_cache",
+    "holdfast.mcp.errors",
+    "holdfast.runtime.open_resources",
     "holdfast.runtime.tool_runner",
     "holdfast.runtime.user_code",
     "holdfast.testing.scripted_tools",

@@ -44,7 +44,7 @@ def led(run: Run, *, until: Trigger | None = None) -> list[str]:
 def test_hooks_run_at_every_place_of_a_run_in_the_order_of_the_specification() -> None:
     assert led(Run(hooks=EVERYWHERE).begin()) == [
         "before_execution",
-        *("before_step", "before_inference", "model", "after_inference"),
+        *("before_step", "before_inference", "input_guard", "model", "after_inference"),
         *("before_tool", "tool", "after_tool", "after_step"),
         *("before_step", "before_inference", "model", "after_inference", "after_step"),
         "on_stop",
@@ -457,3 +457,11 @@ def test_hooks_need_not_do_anything() -> None:
     run.hooked(Changes())
     assert run.wanted(CallModel)
     assert run.state.metadata is before
+
+
+def test_a_hook_knows_how_long_the_conversation_is_and_when_the_time_is_up() -> None:
+    run = Run(ExecutionBudget(max_seconds=60), hooks=[hook_at("after_step")]).begin().answer("", call("a")).returns("a")
+    context = run.hook_context
+    assert context.message_count == len(run.state.messages)
+    assert context.deadline == run.state.running.time_limit_at
+    assert context.deadline is not None

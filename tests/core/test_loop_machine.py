@@ -45,7 +45,7 @@ from holdfast.core.loop.commands import (
 from holdfast.core.loop.events import ModelCancelled, RunContinued
 from holdfast.core.loop.start import may_change, rests
 from holdfast.core.tools.tool_traits import ToolTraits
-from tests.core.building import BOOM, Run, call, moment, spawn
+from tests.core.building import BOOM, Run, call, handoff, moment, spawn
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "250"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**9))))
@@ -76,7 +76,8 @@ wanted_calls = st.lists(
         st.sampled_from(["add", "echo", "pay", "lift", "ad", "nothing like it"]),
         st.sampled_from([None, None, None, "cut off"]),
     )
-    | st.builds(spawn, st.sampled_from(["", "a", "c"]), st.sampled_from(["helper", "rich", "helpr"])),
+    | st.builds(spawn, st.sampled_from(["", "a", "c"]), st.sampled_from(["helper", "rich", "helpr"]))
+    | st.builds(handoff, st.sampled_from(["", "b"]), st.sampled_from(["helper", "rich", "helpr"])),
     max_size=4,
 )
 rarely = st.integers(0, 4).map(lambda number: number == 4)
@@ -149,7 +150,7 @@ class LoopMachine(RuleBasedStateMachine):
         self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any], *, grace: bool, steps: bool
     ) -> None:
         parts: dict[str, Any] = {"tools": TOOLS, "hooks": hooks, "subagents": CHILDREN, "step_by_step": steps}
-        self.run = Run(budget, observed=bool(budget.max_steps), **parts, **rules)
+        self.run = Run(budget, observed=bool(budget.max_steps), handoffs=CHILDREN, **parts, **rules)
         self.run.grace = grace
         self._begin()
 
@@ -204,6 +205,20 @@ class LoopMachine(RuleBasedStateMachine):
         self.run.becomes(budget, hooks=hooks, tools=tools, **rules)
         assert self.run.commands, "nothing was asked for instead of what had not begun"
         assert self.run.state.llm == self.run.loop.definition.llm
+        self._follow()
+
+    @precondition(lambda self: self.handing_over)
+    @rule(hooks=hook_lists, refused=rarely)
+    def the_conversation_is_handed_over(self, hooks: list[HookTraits], *, refused: bool) -> None:
+        before, timer = self.run.state.running, self.timer
+        self._forget()
+        self.timer = timer
+        if refused:
+            self.run.handoff_refused()
+        else:
+            self.run.hands_over(handoffs=CHILDREN, hooks=hooks)
+        assert self.run.commands or self.resting
+        assert len(self.run.state.running.handoffs) == len(before.handoffs) + (not refused)
         self._follow()
 
     @precondition(lambda self: self.resting)
@@ -408,7 +423,7 @@ class LoopMachine(RuleBasedStateMachine):
     @invariant()
     def a_run_in_progress_waits_for_something(self) -> None:
         if self.run.state.status is ExecutionStatus.IN_PROGRESS:
-            asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions)
+            asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions, self.handing_over)
             assert any(asked) or self.run.hooks_asked or self.cancelling or self._is_late() or self.resting
 
     @invariant()
@@ -421,6 +436,14 @@ class LoopMachine(RuleBasedStateMachine):
     def resting(self) -> bool:
         execution = self.run.state.execution
         return self.run.loop.step_by_step and execution is not None and rests(execution)
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether the driver is asked to hand the conversation over."""
+        execution = self.run.state.execution
+        if execution is None or execution.status.is_terminal:
+            return False
+        return execution.handing_over is not None and execution.current_step is None
 
     @property
     def cancelling(self) -> bool:

@@ -1,4 +1,4 @@
-"""What listeners are told: twenty kinds of events, in the order in which things happen, each with whose they are."""
+"""What listeners are told: twenty-one kinds of events, in the order in which things happen, each with its origin."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast.core.wire.execution_events import (
     ToolCallBlocked,
     ToolCallCompleted,
 )
-from tests.core.building import AGENT_ID, BOOM, START, USAGE, Run, call, hook_at, moment, spawn
+from tests.core.building import AGENT_ID, BOOM, START, USAGE, Run, call, handoff, hook_at, moment, spawn
 
 HELPER = AgentDefinition(name="helper")
 KINDS = {
@@ -59,8 +59,8 @@ def of(run: Run, kind: type[Observed]) -> list[Observed]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def test_there_are_twenty_kinds() -> None:
-    assert len(KINDS) == 20
+def test_there_are_twenty_one_kinds() -> None:
+    assert len(KINDS) == 21
 
 
 def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
@@ -83,7 +83,8 @@ def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
 
 def test_every_kind_is_told_by_some_run() -> None:
     told = {*rich().told, *Run(observed=True).begin().answer("x").told, *Run(observed=True).begin().model_fails().told}
-    assert told == KINDS
+    handed = Run(observed=True, handoffs=[HELPER]).begin().answer("", handoff("a")).hands_over()
+    assert told | set(handed.told) == KINDS
 
 
 def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 import holdfast.core
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capability_bundles import Capability
+from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
@@ -25,6 +26,9 @@ from holdfast.core.conversation.attempt_tally import ToolAttempts
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
+from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
@@ -42,6 +46,9 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
+    McpCall,
+    McpRequest,
+    McpResolved,
     ModelWait,
     PageRequest,
     PickupTime,
@@ -175,13 +182,36 @@ carried_parts: dict[str, st.SearchStrategy[Any]] = {
     "steps": st.tuples(step_executions),
     "messages": st.tuples(some_messages),
 }
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+mcp_tools = st.builds(
+    McpTool,
+    name=names,
+    server=names,
+    tool=texts,
+    description=texts,
+    parameters=json_maps,
+    output=st.none() | json_maps,
+    annotations=st.builds(McpAnnotations, title=st.none() | texts, read_only=st.none() | st.booleans()),
+)
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     states,
     definitions,
     st.builds(Capability, name=names, prompt=texts),
     changes,
     tool_traits,
-    st.builds(ToolReply, text=texts, stop=st.none() | texts),
+    st.builds(ToolReply, text=texts, stop=st.none() | texts, metadata=json_maps),
+    st.builds(
+        CallContext,
+        agent=names,
+        agent_id=ids,
+        parent_agent_id=st.none() | ids,
+        step=counts,
+        call_id=texts,
+        deadline=st.none() | moments,
+        budget_left=st.builds(BudgetLeft, steps=st.none() | counts, tokens=st.none() | counts, cost=st.none() | costs),
+        metadata=json_maps,
+    ),
+    st.builds(ToolProgress, call_id=texts, tool=names, step=counts, attempt=counts, text=texts, fraction=st.none()),
     st.builds(HooksRequest, hooks=st.lists(hook_traits, max_size=2).map(tuple), context=hook_contexts),
     st.builds(HooksRan, runs=st.lists(hook_runs, max_size=2).map(tuple)),
     st.builds(
@@ -231,6 +261,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         delta=some_messages,
         target=marks,
         max_output_tokens=st.none() | counts,
+        run=st.none() | st.builds(RunFacts, agent=names, agent_id=ids, step_number=counts, error_count=counts),
     ),
     st.builds(SummaryInput, llm=st.builds(LLM, model=st.none() | st.just("m")), max_output_tokens=st.none() | counts),
     st.builds(BufferPage, messages=some_messages),
@@ -238,6 +269,21 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(ToolsRequest, agent=names, tools=st.just("all") | st.just(()), at=moments, compiler=st.none() | names),
     catalogs,
     st.builds(PickupTime, at=moments),
+    st.builds(
+        McpServer,
+        name=st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True),
+        url=st.just("https://example.org/mcp"),
+        headers=st.just({"Authorization": "Bearer ${TOKEN}"}),
+        tools=st.none() | st.just(("a", "b")),
+        trusted=st.booleans(),
+    ),
+    st.builds(
+        McpCatalog, tools=st.lists(mcp_tools, max_size=2).map(tuple), left_out=st.lists(texts, max_size=2).map(tuple)
+    ),
+    st.builds(McpChange, name=texts, kind=st.just("changed"), fields=st.dictionaries(texts, st.tuples(texts, texts))),
+    st.builds(McpRequest, agent=names, servers=st.just(("github",))),
+    st.builds(McpResolved, catalog=digests, tools=counts, left_out=st.lists(texts, max_size=2).map(tuple)),
+    st.builds(McpCall, catalog=digests, name=names, arguments=json_maps, step=counts, call_id=names),
     st.builds(ArgumentsCheck, tool=names, arguments=json_maps),
     st.builds(ArgumentsChecked, problem=st.none() | texts),
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),

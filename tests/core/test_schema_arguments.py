@@ -89,7 +89,9 @@ def test_a_property_with_the_name_of_the_context_is_refused() -> None:
         tool(schema=SCHEMA)(act)
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": "object", "x": object()}], ids=repr)
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "array"}, {"type": "object", "x": object()}], ids=("empty", "array", "no JSON")
+)
 def test_what_is_no_json_schema_of_an_object_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="tool 'keywords': `schema`"):
         tool(schema=schema)(keywords)

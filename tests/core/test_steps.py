@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given
+from pydantic import JsonValue
 
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.truncation import Reference
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
@@ -87,6 +92,28 @@ def test_an_execution_answers_its_call_with_its_result_or_its_error() -> None:
     assert ended(call("a"), Outcome.SUCCEEDED).answer.content == ""
     failed = ended(call("a"), Outcome.FAILED, BOOM).answer
     assert (failed.role, failed.tool_call_id, failed.content) == ("tool", "a", "Error (Boom): it broke")
+
+
+@pytest.mark.parametrize("value", [{"a": [1, None]}, [], 3, 2.5, True, None, "words"])
+def test_the_value_of_a_json_result_is_what_the_tool_returned(value: JsonValue) -> None:
+    execution = replace(ended(call("a"), Outcome.SUCCEEDED, result=json.dumps(value)), result_type="json")
+    assert execution.value == value
+    assert type(execution.value) is type(value)
+    assert ToolExecution.from_dict(execution.to_dict()) == execution
+
+
+def test_the_value_of_a_text_is_the_text_and_nothing_more_is_written() -> None:
+    execution = ended(call("a"), Outcome.SUCCEEDED, result='{"a": 1}')
+    assert execution.value == '{"a": 1}'
+    assert "result_type" not in execution.to_dict()
+    assert ended(call("a"), Outcome.FAILED, BOOM).value is None
+
+
+def test_a_cut_result_has_the_reference_of_the_whole() -> None:
+    shown = Reference("a" * 24, "100,000").shown("x" * 100_000, 1_000)
+    assert ended(call("a"), Outcome.SUCCEEDED, result=shown).reference == "a" * 24
+    assert ended(call("a"), Outcome.SUCCEEDED, result="x").reference is None
+    assert ended(call("a"), Outcome.FAILED, BOOM).reference is None
 
 
 def test_a_step_says_the_assistants_message_and_then_one_answer_per_call_in_request_order() -> None:

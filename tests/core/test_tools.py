@@ -19,7 +19,7 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX, NAME_CHARS_MAX, PAYLOAD_B
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import canonical
 from holdfast.core.tools.tool_context import ToolContext
-from holdfast.core.tools.tool_results import reply_of
+from holdfast.core.tools.tool_results import StopRun, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool, tool
 
@@ -347,3 +347,27 @@ def test_a_result_of_control_characters_is_cut_and_the_cut_names_what_there_was(
 @pytest.mark.parametrize("filling", ["x", "\U0001f600", "ä", '"', "\x1b", "\x00", "\\"])
 def test_the_longest_result_fits_a_payload_whatever_its_characters(filling: str) -> None:
     assert len(to_json(reply_of(filling * 10**6).text)) <= PAYLOAD_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1, None]}, [], 3, 2.5, True, None, Place(latitude=1), dt.datetime(2025, 1, 1, tzinfo=dt.UTC)]
+)
+def test_a_result_that_is_no_text_is_marked_as_json_which_says_the_same(value: object) -> None:
+    reply = reply_of(value)
+    assert (reply.text, reply.result_type) == (to_json(value).decode(), "json")
+    assert reply_of(StopRun(value, "enough")).result_type == "json"
+
+
+@pytest.mark.parametrize("value", ["", "words", '{"a": 1}', "null"])
+def test_a_result_that_is_a_text_is_a_text_also_where_it_could_be_json(value: str) -> None:
+    assert reply_of(value).result_type == "text"
+    assert reply_of(StopRun(value, "enough")).result_type == "text"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["x" * TOOL_RESULT_CHARS_MAX], b"\xff", Ellipsis, 10**6_000, nest(80)],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_result_whose_text_is_cut_or_no_json_is_a_text(value: object) -> None:
+    assert reply_of(value).result_type == "text"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import approval, guard_hook, resume, subagents, typed_answer, watching
+from examples import approval, guard_hook, handoff, resume, subagents, typed_answer, watching
 from holdfast import ExecutionStatus
 from holdfast.core.wire import execution_events
 from holdfast.testing import assert_completed, assert_every_call_answered
@@ -70,6 +70,17 @@ async def test_the_parent_pays_for_its_subagents_and_hears_of_the_one_that_is_no
     assert [execution.outcome for execution in state.steps[0].tool_executions] == ["succeeded", "succeeded", "failed"]
     assert state.usage.total_tokens == 4 * 120
     assert_every_call_answered(state)
+
+
+async def test_the_other_agent_answers_and_the_next_question_too() -> None:
+    first, second = await handoff.main()
+    assert [execution.call.name for step in first.steps for execution in step.tool_executions] == [
+        "handoff",
+        "find_invoice",
+    ]
+    assert (first.active_agent, first.final_response) == ("billing", "It was paid on Monday.")
+    assert (second.active_agent, second.final_response, second.step_count) == ("billing", "You are welcome.", 1)
+    assert_completed(second)
 
 
 async def test_what_was_done_before_the_interruption_is_not_done_again() -> None:

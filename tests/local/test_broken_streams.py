@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.core.agent import retries
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX, input_bound
+from holdfast.core.base import retries
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.retries import allowed_output
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage

@@ -80,7 +80,7 @@ def cut_at(body: bytes, places: Iterable[int]) -> list[bytes]:
 
 EXPECTED = InferenceResponse(
     text="Grüße, 😀\r\n",
-    tool_calls=(ToolCall(id="call_a", name="add", arguments={"text": "ü😀"}),),
+    tool_calls=(ToolCall(id="call_a", name="add", arguments={"text": "ü😀"}, raw_arguments='{"text": "ü😀"}'),),
     finish_reason="tool_calls",
     usage=Usage(input_tokens=7, output_tokens=3),
     model="m",

@@ -70,8 +70,8 @@ async def test_tool_calls_are_read_in_order() -> None:
     assert response.text == "let me see"
     assert response.finish_reason == "tool_calls"
     assert response.tool_calls == (
-        ToolCall(id="call_0_0", name="add", arguments={"a": 1}),
-        ToolCall(id="call_0_1", name="echo", arguments={"text": "ü"}),
+        ToolCall(id="call_0_0", name="add", arguments={"a": 1}, raw_arguments='{"a": 1}'),
+        ToolCall(id="call_0_1", name="echo", arguments={"text": "ü"}, raw_arguments='{"text": "\\u00fc"}'),
     )
 
 
@@ -91,6 +91,29 @@ async def test_prompt_and_conversation_go_out_in_the_providers_terms() -> None:
         {"role": "tool", "content": "3", "tool_call_id": "a"},
         {"role": "user", "content": "and?"},
     ]
+
+
+async def test_arguments_go_back_as_the_model_wrote_them() -> None:
+    texts = ('{"a": 1}', '{\n  "a": 1e2\n}', ' {"a" :"\\u00fc"} ', '{"a":1}')
+    calls_ = tuple(ToolCall.parse(f"c{n}", "add", text) for n, text in enumerate(texts))
+    answers = (Message(role="tool", content="3", tool_call_id=each.id) for each in calls_)
+    body = await body_of(messages=(Message(role="user"), Message(role="assistant", tool_calls=calls_), *answers))
+    assert [each["function"]["arguments"] for each in body["messages"][2]["tool_calls"]] == [*texts]
+
+
+async def test_arguments_that_a_server_sends_as_an_object_have_our_spelling() -> None:
+    (read,) = (
+        await answer_to(completion({"tool_calls": [wanted(function={"name": "add", "arguments": {"ü": 1}})]}))
+    ).tool_calls
+    assert read == ToolCall(id="a", name="add", arguments={"ü": 1})
+
+
+async def test_a_models_own_texts_are_kept_while_they_and_the_arguments_fit_their_bound() -> None:
+    half = {"name": "add", "arguments": json.dumps({"a": "x" * (ARGUMENTS_BYTES_MAX // 4 - 100)})}
+    sent = [wanted(id=each, function=half) for each in "abc"]
+    read = (await answer_to(completion({"tool_calls": sent}))).tool_calls
+    assert [each.malformed for each in read] == [None] * 3
+    assert [each.raw_arguments is None for each in read] == [False, True, True]
 
 
 async def test_words_and_pictures_go_out_as_parts() -> None:
@@ -299,7 +322,7 @@ async def test_the_call_in_which_an_answer_was_cut_off_has_no_arguments_yet(reas
         (wanted(), ("a", "add", True)),
         (wanted(id=None), ("", "add", True)),
         (wanted(id=5), ("", "add", True)),
-        (wanted(id="x" * 41), ("", "add", True)),
+        (wanted(id="x" * (CALL_ID_CHARS_MAX + 1)), ("", "add", True)),
         (wanted(function={"name": "add", "arguments": None}), ("a", "add", True)),
         (wanted(function={"name": "add", "arguments": '{"cut'}), ("a", "add", False)),
         (wanted(function={"name": None, "arguments": "{}"}), ("a", "unnamed", False)),

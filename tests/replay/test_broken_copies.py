@@ -81,7 +81,7 @@ BREAKS = {
         r"workflow.execute_activity(\1",
     ),
     "a time limit that is not kept": Break(
-        "workflows/execution/agent_execution.py", r"await workflow\.sleep\((?=[^\n]*strikes|[^\n]*fires_at)", "repr("
+        "workflows/execution/executor.py", r"await workflow\.sleep\((?=[^\n]*command\.fires_at)", "repr("
     ),
 }
 

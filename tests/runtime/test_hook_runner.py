@@ -54,9 +54,10 @@ async def run(*hooks: Hook, turns: list[Reply] | None = None) -> tuple[AgentStat
     return await LocalDriver(AGENT, model=model, tools=[double], hooks=hooks).execute("Do it."), model
 
 
-def test_there_are_ten_triggers() -> None:
+def test_there_are_eleven_triggers() -> None:
     assert {trigger.value for trigger in Trigger} == {
         *IN_A_STEP,
+        "input_guard",
         "before_execution",
         "on_stop",
         "after_execution",
@@ -68,12 +69,14 @@ async def test_hooks_run_at_their_places_in_the_order_of_the_loop() -> None:
     seen: list[str] = []
     await run(*(noting(seen, trigger) for trigger in reversed(Trigger)))
     without_tools = [trigger for trigger in IN_A_STEP if "tool" not in trigger]
-    assert seen == ["before_execution", *IN_A_STEP, *without_tools, "on_stop", "after_execution"]
+    first = [*IN_A_STEP[:2], "input_guard", *IN_A_STEP[2:]]
+    assert seen == ["before_execution", *first, *without_tools, "on_stop", "after_execution"]
 
 
 async def test_an_error_leads_to_on_error() -> None:
     seen: list[str] = []
-    await run(*(noting(seen, trigger) for trigger in Trigger), turns=[Reply(status=400)])
+    hooks = (noting(seen, trigger) for trigger in Trigger if trigger is not Trigger.INPUT_GUARD)
+    await run(*hooks, turns=[Reply(status=400)])
     assert seen == ["before_execution", "before_step", "before_inference", "on_error", "after_execution"]
 
 
@@ -126,7 +129,9 @@ async def test_a_hook_changes_the_answer_and_what_the_model_said_stays_readable(
     assert AgentState.from_json(state.to_json()) == state
 
 
-@pytest.mark.parametrize("trigger", [each for each in Trigger if each not in AFTER_ANSWER and each != "on_error"])
+@pytest.mark.parametrize(
+    "trigger", [each for each in Trigger if each not in AFTER_ANSWER and each is not Trigger.ON_ERROR]
+)
 async def test_a_hook_elsewhere_cannot_change_the_answer(trigger: Trigger) -> None:
     state, _ = await run(changing(trigger, Changes(answer="mine")))
     assert state.status is ExecutionStatus.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
@@ -52,6 +53,18 @@ def stop_after_one_step(context: HookContext) -> Changes | None:
 @hook("before_inference")
 def tell_the_step(context: HookContext) -> Changes:
     return Changes(messages=(user_message(f"This is step {context.step_number}."),))
+
+
+@hook("input_guard")
+async def refuse_the_input(_: HookContext) -> Changes:
+    await asyncio.sleep(1)  # the model is asked by then
+    return Changes(stop="not this question")
+
+
+@hook("input_guard")
+async def think_about_the_input(_: HookContext) -> Changes:
+    await asyncio.sleep(1)
+    return Changes(metadata={"thought": True})
 
 
 @hook("after_inference")
@@ -179,6 +192,8 @@ HOOKS: tuple[Hook, ...] = (
     refuse_to_begin,
     stop_after_one_step,
     tell_the_step,
+    refuse_the_input,
+    think_about_the_input,
     stop_after_inference,
     censor,
     repair,

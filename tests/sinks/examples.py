@@ -16,6 +16,7 @@ from holdfast.core.wire.execution_events import (
     AgentExecutionFailed,
     AgentExecutionStarted,
     AgentExecutionStopped,
+    AgentHandedOff,
     AgentStepCompleted,
     AgentStepStarted,
     AnyObserved,
@@ -124,6 +125,7 @@ EVENTS: tuple[AnyObserved, ...] = (
         message="",
     ),
     AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
+    AgentHandedOff(*_E, 1, from_agent="clerk", to_agent="billing", reason="a question about a bill"),
 )
 """Every kind once; no execution has them all."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from holdfast import AgentDefinition, StopRun, tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.base.errors import InvalidArguments, InvalidInput, ObjectMissing
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.tools.tool_context import ToolContext
@@ -20,7 +21,7 @@ from holdfast.runtime.tool_runner import run_tool, with_fetch_tool
 from holdfast.storage.fetch_result_tool import FETCHED_BYTES_MAX, RESULT_KEPT_BYTES_MAX, ResultStore
 from holdfast.storage.object_store import Objects
 from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
-from holdfast.testing import ScriptedModel
+from holdfast.testing import ScriptedModel, call, say
 from tests.storage.reading import part_of, reads_on
 
 RUN = "5f0c1d52-9d2c-4d39-b1a5-6a8f4a1d6a01"
@@ -205,3 +206,26 @@ async def test_what_is_no_text_is_kept_as_the_text_it_is_shown_as(results: Resul
 
     part = part_of((await run_tool(odd, {}, CONTEXT, results=results)).text)
     assert (await results.read(RUN, part.ref, 0, 10_000)).startswith(part.text[:9_000])
+
+
+async def test_a_long_value_is_read_whole_from_the_store(results: ResultStore) -> None:
+    rows: list[dict[str, object]] = [{"id": number, "name": f"ü{number}"} for number in range(5_000)]
+
+    @tool
+    def read_rows() -> list[dict[str, object]]:
+        """Return many rows."""
+        return rows
+
+    model = ScriptedModel([call("read_rows"), say("done")])
+    agent = AgentDefinition(name="a", tools="all")
+    state = await LocalDriver(agent, model=model, tools=[read_rows], results=results).execute("read")
+    execution = state.last_tool_execution
+    assert execution is not None
+    assert execution.reference is not None
+    assert execution.value == execution.result, "a part of it is no value"
+    whole = await results.whole(state.running.execution_id, execution.reference)
+    assert json.loads(whole) == rows
+    with pytest.raises(ObjectMissing):
+        await results.whole(OTHER_RUN, execution.reference)
+    with pytest.raises(InvalidInput, match="is no reference"):
+        await results.whole(RUN, "../x")

@@ -352,7 +352,7 @@ UNPAIRED: list[tuple[list[dict[str, Any]], str]] = [
     ([asked("a"), answered("a"), USER, answered("a")], r"messages\[4\]"),
     ([asked("a", "a"), answered("a"), answered("a")], "duplicate ids"),
     ([asked(""), answered("")], r"tool_calls\[0\]\.id"),
-    ([asked("a" * 41), answered("a" * 41)], r"tool_calls\[0\]\.id"),
+    ([asked("a" * 65), answered("a" * 65)], r"tool_calls\[0\]\.id"),
     ([asked("a", arguments="{broken"), answered("a")], r"function\.arguments.*not valid JSON"),
     ([asked("a", arguments=""), answered("a")], r"function\.arguments.*not valid JSON"),
     ([asked("a", arguments='{"a": NaN}'), answered("a")], r"function\.arguments.*NaN"),

@@ -24,7 +24,9 @@ from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.testing import ScriptedModel, call, say
 from holdfast.tools import from_openapi, openapi_document, openapi_requests, openapi_schemas, openapi_tools
+from tests.serving import Serve
 from tests.tools.pets import DOCUMENT, PetServer, pet_server
+from tests.workflows.histories import history_of
 
 PICTURE = "(200 OK, 2 bytes of image/png, which are not shown)"
 SECRET = "s3cret-value-of-the-test"  # noqa: S105  # none
@@ -57,8 +59,8 @@ async def answered(toolset: Toolset, name: str, **arguments: Any) -> str:  # noq
     return state.steps[0].tool_executions[0].answer.text
 
 
-def pets(server: PetServer, **options: Any) -> Toolset:  # noqa: ANN401  # of from_openapi
-    return from_openapi(DOCUMENT, server.url, **{"headers": {"X-Api-Key": SECRET}, **options})
+def pets(server: PetServer, headers: dict[str, Any] | None = None) -> Toolset:
+    return from_openapi(DOCUMENT, server.url, headers=headers or {"X-Api-Key": SECRET})
 
 
 # --- what the model sees
@@ -100,9 +102,9 @@ def test_what_a_schema_refers_to_stands_in_it_once_also_in_a_circle() -> None:
             }
         },
     }
-    fits = {"body": {"name": None, "children": [{"name": "a", "children": [{"name": "b"}]}]}}
+    fits: dict[str, Any] = {"body": {"name": None, "children": [{"name": "a", "children": [{"name": "b"}]}]}}
     assert argument_problem(create, fits) is None
-    misfit = {"body": {"name": "a", "children": [{"name": "b", "age": 0}]}}
+    misfit: dict[str, Any] = {"body": {"name": "a", "children": [{"name": "b", "age": 0}]}}
     assert argument_problem(create, misfit) == "$.body.children[0].age: 0 is less than or equal to the minimum of 0"
 
 
@@ -118,7 +120,8 @@ def test_calls_that_change_something_are_never_begun_twice_unless_they_are_said_
 def test_a_document_is_a_file_or_a_text_in_json_or_yaml(form: str, tmp_path: Path) -> None:
     file = tmp_path / "pets.yaml"
     file.write_text(yaml.safe_dump(DOCUMENT, sort_keys=False))
-    source = {"file": file, "path": str(file), "json": json.dumps(DOCUMENT), "yaml": file.read_text()}[form]
+    sources: dict[str, str | Path] = {"file": file, "path": str(file), "yaml": file.read_text()}
+    source = sources.get(form, json.dumps(DOCUMENT))
     assert [dict(each.schema) for each in from_openapi(source).tools] == [
         dict(each.schema) for each in from_openapi(DOCUMENT).tools
     ]
@@ -182,21 +185,21 @@ def test_what_is_no_document_is_refused(document: Any, problem: str) -> None:  #
         from_openapi(document)
 
 
-@pytest.mark.parametrize(
-    ("operation", "path", "problem"),
-    [
-        ({"parameters": [{"$ref": "other.yaml#/P"}]}, "/x", "leads out of the document"),
-        ({"parameters": [{"$ref": "#/components/parameters/None"}]}, "/x", "leads to nothing"),
-        (
-            {"parameters": [{"name": "c", "in": "cookie", "required": True, "schema": {}}]},
-            "/x",
-            "the cookie 'c'",
-        ),
-        ({}, "/x/{id}", r"its path has \['id'\]"),
-        ({"servers": [{"url": "/relative"}]}, "/x", "give base_url="),
-        ({"servers": [{"url": "https://me:pass@pets.invalid"}]}, "/x", "holds a user or password"),
-    ],
-)
+UNUSABLE: list[tuple[dict[str, Any], str, str]] = [
+    ({"parameters": [{"$ref": "other.yaml#/P"}]}, "/x", "leads out of the document"),
+    ({"parameters": [{"$ref": "#/components/parameters/None"}]}, "/x", "leads to nothing"),
+    (
+        {"parameters": [{"name": "c", "in": "cookie", "required": True, "schema": {}}]},
+        "/x",
+        "the cookie 'c'",
+    ),
+    ({}, "/x/{id}", r"its path has \['id'\]"),
+    ({"servers": [{"url": "/relative"}]}, "/x", "give base_url="),
+    ({"servers": [{"url": "https://me:pass@pets.invalid"}]}, "/x", "holds a user or password"),
+]
+
+
+@pytest.mark.parametrize(("operation", "path", "problem"), UNUSABLE)
 def test_an_operation_that_cannot_be_offered_is_refused_by_its_name(
     operation: dict[str, Any], path: str, problem: str
 ) -> None:
@@ -379,3 +382,25 @@ async def test_a_header_that_cannot_be_made_is_an_error_without_its_value(value:
         assert answer.startswith(f"Error (HeaderMissing): {said}")
         assert SECRET not in answer
     assert server.requests == []
+
+
+# --- on Temporal
+
+
+@pytest.mark.temporal
+async def test_on_temporal_no_history_has_the_value_of_a_header(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PETS_TOKEN", SECRET)
+    async with pet_server() as server:
+        toolset = pets(server, headers={"Authorization": "Bearer ${PETS_TOKEN}"})
+        arguments = {"body": {"name": "Rex"}}
+        async with serve([call("createPet", **arguments), say("done")], toolset.tools) as served:
+            result = await served.client.run(AgentDefinition(name="caller", tools="all"), "Do it.")
+            history = await history_of(served.client, result.state.running.execution_id)
+    (request,) = server.requests
+    (execution,) = result.state.steps[0].tool_executions
+    assert execution.value == {"path": "/v1/pets", "body": '{"name":"Rex"}'}
+    assert request.headers["Authorization"] == f"Bearer {SECRET}"
+    assert request.headers["Idempotency-Key"] == execution.id
+    kept = b"".join((*(event.SerializeToString() for event in history.events), result.state.to_json()))
+    assert b"Rex" in kept
+    assert SECRET.encode() not in kept

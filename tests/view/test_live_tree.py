@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client.watch_events import AttemptFailed, TextDelta
+from holdfast import Agent, AgentDefinition, ExecutionBudget, tool
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.agent.budget import BudgetUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
@@ -101,6 +101,16 @@ def test_text_comes_piece_by_piece_and_begins_again_with_another_attempt() -> No
     story.told.append(TextDelta(ROOT, 1, 5, "…a time", skipped=9))
     assert seen(story.told).runs[ROOT].steps[0].text == "…a time"
     assert seen(story.answers("Once upon a time").told).runs[ROOT].steps[0].retry == ""
+
+
+def test_a_call_shows_the_latest_of_what_its_tool_reports_until_it_ends() -> None:
+    one = asked("c1")
+    story = Story().begins().asks().answers("", one).runs(one)
+    story.told += [
+        ToolProgressed(ROOT, 1, "c1", "look", 1, text, share) for text, share in (("a", None), ("b\nc", 0.4))
+    ]
+    assert [each.progress for each in seen(story.told).runs[ROOT].steps[0].calls] == ["40% b c"]
+    assert [each.progress for each in seen(story.ran(one).told).runs[ROOT].steps[0].calls] == [""]
 
 
 def test_only_the_end_of_a_long_text_and_the_latest_steps_are_held() -> None:
@@ -289,3 +299,14 @@ def test_what_an_answer_has_cost_counts_as_soon_as_anybody_says_so() -> None:
     story.asks().tell(InferenceResponseReceived, response=InferenceResponse(text="so", cost=0.5))
     [*_, step] = seen(story.told).runs[ROOT].steps
     assert (step.cost, whole(story).cost) == (0.5, 0.5)
+
+
+async def test_a_run_is_its_latest_agents() -> None:
+    front = Agent(name="front", handoffs=[Agent(name="billing")])
+    model = ScriptedModel([calls(Call("handoff", {"agent": "billing"})), say("It is paid.")])
+    views = [LiveView()]
+    driver = LocalDriver(front, model=model)
+    driver.wiretap(lambda event: views.append(live_tree.after(views[-1], cast("Watched", event))))
+    await driver.execute("Is it paid?")
+    names = [view.root.agent for view in views if view.root is not None]
+    assert (names[0], names[-1]) == ("front", "billing")

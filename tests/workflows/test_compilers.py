@@ -56,6 +56,7 @@ class Notes:
                     "prompt": context.system_prompt,
                     "sections": [(each.name, [len(one.text) for one in each.messages]) for each in context.sections],
                     "shown": [(each.role, len(each.text), sorted(each.metadata)) for each in context.messages],
+                    "run": {**context.run.model_dump(), "agent_id": len(context.run.agent_id)},
                     "own": {each.metadata.get("execution_id") == context.execution_id for each in context.messages},
                 }
             )
@@ -76,6 +77,9 @@ async def test_a_compiler_sees_tags_sections_metadata_and_the_prompt_alike_in_bo
     first, second = here.seen
     assert first["metadata"] == {"agent": "clerk", "customer": "c-17"}
     assert second["metadata"] == {"agent": "clerk", "customer": "c-17", "steps": 1}
+    known = {"agent": "clerk", "agent_id": 36}  # the rest is as by default
+    assert first["run"] == {**known, "step_number": 1}
+    assert second["run"] == {**known, "step_number": 2}
     assert first["prompt"] == "Be brief."
     [(name, lengths)] = second["sections"]
     assert (name, lengths[-1]) == ("messages", len("a line " * 100)), "the sections are whole"

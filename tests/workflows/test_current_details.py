@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import ExecutionBudget
+from holdfast import AgentDefinition, ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.bounds import DETAILS_BYTES_MAX, DETAILS_LISTED_MAX, DETAILS_STEPS_MAX, DETAILS_WORDS_CHARS_MAX
@@ -12,7 +12,7 @@ from holdfast.core.conversation.markdown_escaping import GAP
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.events import Event
-from tests.core.building import DEFINITION, Run, call, hook_at, spawn
+from tests.core.building import DEFINITION, Run, call, handoff, hook_at, spawn
 from tests.core.sessions import begin, execution_id, finish, running, said, session, told
 from tests.rendering import HOSTILE, STEERING, assert_tame, rows
 from workflows.execution.current_details import CurrentDetails
@@ -133,6 +133,16 @@ def test_messages_that_wait_and_subagents_are_told() -> None:
     assert begins(run, "- `helper` `look it up`: running, `")
     run.child("s")
     assert begins(run, "- `helper` `look it up`: succeeded, `")
+
+
+def test_handoffs_are_told() -> None:
+    helper = AgentDefinition(name="helper", handoffs=("tester",))
+    run = (
+        Run(handoffs=[helper]).begin().answer("", handoff("a", reason="a [bill](x)")).hands_over(handoffs=[DEFINITION])
+    )
+    run.answer("", handoff("b", "tester")).hands_over()
+    told = story(run)
+    assert "**Handoffs**\n\n- step 1: `tester` to `helper`: `a [bill](x)`\n- step 2: `helper` to `tester`\n" in told
 
 
 def test_a_failed_run_tells_its_error() -> None:

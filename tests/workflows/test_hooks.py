@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -89,8 +90,8 @@ async def test_a_place_costs_one_event_and_a_step_the_same_bytes_early_and_late(
         return len(written(between)) / (last - first)
 
     assert per_step(40, 60) == pytest.approx(per_step(2, 20), rel=0.05)
-    # one for the tools, one for each place; the last step has no tool
-    assert len(markers(events)) == 1 + 1 + 60 * IN_EACH_STEP + 4 + 2
+    # one for the tools, one for each place; the first step has the input guard, the last one no tool
+    assert len(markers(events)) == 1 + 1 + 1 + 60 * IN_EACH_STEP + 4 + 2
     # how far it is, at its own rate, and its end
     assert len(history) - len(events) == 60 // LISTED_STEPS + 1
 
@@ -118,7 +119,7 @@ async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(serve: Se
         execution_id = await served.client.start(AGENT, "4 steps")
         state = await served.client.result(execution_id)
         await replayed(served.client, execution_id)
-    assert len(told) == len(set(told)) == 1 + 4 * IN_EACH_STEP + 4 + 2
+    assert len(told) == len(set(told)) == 1 + 1 + 4 * IN_EACH_STEP + 4 + 2
     assert [state.metadata[str(number + 1)] for number in range(len(told))] == [each.split()[0] for each in told]
 
 
@@ -266,3 +267,42 @@ async def test_notes_that_hooks_pile_up_leave_the_state_readable(serve: Serve) -
         with pytest.raises(ExecutionFailed, match="the hook 'note'") as failed:
             await served.client.result(execution_id)
         assert failed.value.state is not None
+
+
+async def test_the_input_guard_runs_while_the_model_is_asked(serve: Serve) -> None:
+    asked = threading.Event()
+
+    def answer(_: dict[str, Any]) -> Reply:
+        asked.set()
+        return say("done")
+
+    def guard(_: HookContext) -> Changes:
+        return Changes(metadata={"beside": asked.wait(4)})
+
+    offer = Toolset(hooks=(hook("input_guard", name="guard")(guard),))
+    async with serve(answer, offer=offer) as served:
+        execution_id = await served.client.start(AGENT, "?")
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert (state.final_response, state.metadata["beside"]) == ("done", True)
+
+
+async def test_a_stop_of_the_input_guard_cancels_the_model_call(serve: Serve) -> None:
+    asked = threading.Event()
+
+    def answer(_: dict[str, Any]) -> Reply:
+        asked.set()
+        return say("done", delay_seconds=60)
+
+    def guard(_: HookContext) -> Changes:
+        asked.wait(4)
+        return Changes(stop="not this question")
+
+    offer = Toolset(hooks=(hook("input_guard", name="guard")(guard),))
+    async with serve(answer, offer=offer) as served, asyncio.timeout(50):
+        execution_id = await served.client.start(AGENT, "?")
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert (state.status, state.step_count, state.final_response) == (ExecutionStatus.STOPPED, 0, "")
+    assert state.stop_signal is not None
+    assert state.stop_signal.message == "not this question"

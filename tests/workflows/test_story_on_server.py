@@ -138,7 +138,8 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
         "record_execution": "record: completed, 5 steps",
     }
     payments = [f"approval of pay({n}) until TZ" for n in range(4)]
-    assert sorted(timers(events)) == sorted([*payments, "budget: 10 min until TZ", "what hooks did is recorded"])
+    of_hooks = ["the model call begins beside the input guard", "what hooks did is recorded"]
+    assert sorted(timers(events)) == sorted([*payments, "budget: 10 min until TZ", *of_hooks])
     assert children(events) == ["helper: look"]
     hooks = {line(each) for each in markers(events)}
     assert {"tools and hooks that rich gets here", "step 1 · before_tool nap: at_before_tool"} <= hooks

@@ -24,6 +24,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
@@ -32,11 +33,13 @@ from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_L
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.tools.call_context import CallContext
 from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
-from holdfast.core.tools.tool_results import StopRun, ToolReply, reply_of
+from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
+    CALL_MCP_TOOL_ACTIVITY,
     INFERENCE_ACTIVITY,
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
@@ -50,6 +53,8 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
+    McpCall,
+    McpResolved,
     PickupTime,
     SummaryInput,
     SummaryText,
@@ -91,12 +96,13 @@ HOOKS_MARGIN: Final = timedelta(seconds=1)
 """The time that running hooks may take besides the hooks themselves."""
 
 
-async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
+async def resolve_tools(definition: AgentDefinition, mcp: McpResolved | None) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps its tools."""
+    request = ToolsRequest.of(definition, workflow.now(), mcp.catalog if mcp else None)
     catalog: ToolCatalog = await locally(
         workflow.execute_local_activity(
             RESOLVE_TOOLS_ACTIVITY,
-            ToolsRequest.of(definition, workflow.now()),
+            request,
             result_type=ToolCatalog,
             start_to_close_timeout=RESOLVE.attempt,
             schedule_to_close_timeout=RESOLVE.total,
@@ -229,15 +235,23 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, metadata: Mapping[str, JsonValue]
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: str | None = None
 ) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
-    Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
+    Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. A tool of an MCP server
+    is found in the catalog with the digest `mcp`.
 
-    Its result is any JSON value; an object with `"kind": "holdfast.reply"`, `text` and `stop` also asks to stop.
+    Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
+    the text is JSON, `stop`, with a `context`, that the run is to stop, `metadata` what changes in the agent's.
     """
-    arguments = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    arguments: tuple[object, ...] = (
+        command.call.arguments,
+        *(_carried(command.context) if command.context else ()),
+    )
+    if traits.mcp is not None and mcp is not None:
+        call, step = command.call, command.step_number
+        arguments = (McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id),)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
@@ -251,10 +265,10 @@ async def call_tool(
     return _reply(_read(result, command, traits))
 
 
-def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
-    """Return metadata for a call's input: long ones as bytes, which are stored once, outside the history."""
-    data = to_json(metadata)
-    return data if len(data) >= SEGMENT_BYTES_MIN else metadata
+def _carried(context: CallContext) -> tuple[object, ...]:
+    """Return what a call's input has of its context: long metadata apart, as bytes, stored once outside the history."""
+    data = to_json(context.metadata)
+    return (context,) if len(data) < SEGMENT_BYTES_MIN else (replace(context, metadata={}), data)
 
 
 def _used_when_refused(error: ActivityError) -> int | None:
@@ -277,7 +291,7 @@ async def _tool_on(  # each of them is the call's own
     arguments: Sequence[object],
 ) -> RawValue:
     result: RawValue = await workflow.execute_activity(
-        traits.name,
+        traits.name if traits.mcp is None else CALL_MCP_TOOL_ACTIVITY,
         args=arguments,
         result_type=RawValue,  # the SDK would fail the whole run for an unreadable one
         task_queue=task_queue,
@@ -378,10 +392,14 @@ def _reply(result: object) -> ToolReply:
     fields = cast("dict[str, object]", result)
     if fields.get("kind") != REPLY_KIND:
         return reply_of(fields)
-    text, stop = fields.get("text", ""), fields.get("stop")
-    if stop is None:
-        return reply_of(text)
-    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {})))
+    text, stop, metadata = fields.get("text", ""), fields.get("stop"), fields.get("metadata")
+    stopping = StopRun(text, str(stop), cast("dict[str, JsonValue]", fields.get("context") or {}))
+    reply = reply_of(text if stop is None else stopping)
+    # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
+    if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
+        reply = replace(reply, result_type="json")
+    # the loop checks them: a worker in another language can have written anything
+    return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

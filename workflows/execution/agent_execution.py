@@ -17,9 +17,8 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from holdfast.core.agent.initial_state import as_defined, first_run, new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.subagents import known_subagents
+from holdfast.core.agent.subagents import known_handoffs, known_subagents
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import replace
@@ -35,6 +34,7 @@ from holdfast.core.loop.commands import (
     Command,
     Emit,
     Finish,
+    HandOver,
     RequestApproval,
     RunHooks,
     SpawnSubagent,
@@ -46,6 +46,7 @@ from holdfast.core.loop.events import (
     DriverFailed,
     Event,
     ExecutionStarted,
+    HandoffRefused,
     MessageArrived,
     ModelCancelled,
     RunContinued,
@@ -66,8 +67,18 @@ from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import EventLog
 from workflows.execution.activity_calls import call_error, resolve_tools, take_up
 from workflows.execution.current_details import CurrentDetails
-from workflows.execution.definition_change import opening_of, priced, resolved
+from workflows.execution.definition_change import (
+    ResolvedChange,
+    opening_of,
+    origin_of,
+    priced,
+    refusal,
+    resolved,
+    resolved_handoff,
+)
 from workflows.execution.executor import SHORTEST, Ends, Executor
+from workflows.execution.initial_state import at_first
+from workflows.execution.mcp_calls import Unlisted, is_stopping, resolve_at_start
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
 from workflows.execution.pending_approvals import PendingApprovals
@@ -96,6 +107,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._history = SealedHistory()
         self._held: Sequence[Command] | None = None
         """Commands held back until the definition has changed; none when nothing is held back."""
+        self._handing_to: str | None = None
+        """The agent that the conversation is being handed to."""
         self._in_flight: list[asyncio.Task[None]] = []
         self._waits: dict[str, asyncio.Task[None]] = {}
         """The expiry timers of approvals, by the id of the call."""
@@ -111,7 +124,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._begins_at = workflow.info().workflow_start_time
         """The recorded time at which the first task took the run up; that task may use no other time."""
         if start.carried is None:
-            self._state = self._at_first(start, segments)
+            self._start, self._state = at_first(start, segments, self._history, self._begins_at)
             self._messages_before = len(self._state.messages)
             self._transcript = ModelTranscript(TranscriptPrefix(definition=start.definition, tools=()))
             self._event_log = EventLog()
@@ -124,21 +137,6 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             self._set_catalog(carried.catalog)
         self._steps_before = self._state.step_count
         self._rate = Rate(self._steps_before)
-
-    def _at_first(self, start: ExecutionInput, segments: Sequence[bytes]) -> AgentState:
-        """Return the agent at the start of the first run: new, from a given state, or from its session's snapshot."""
-        if start.state is not None:
-            opened = self._history.opened(start.state, segments)
-            return first_run(opened, start.definition, agent_id=start.agent_id, at=self._begins_at)
-        session = start.session
-        if session is None or session.snapshot is None:
-            state = new_agent(
-                start.definition, agent_id=start.agent_id, at=self._begins_at, parent_agent_id=start.parent_agent_id
-            )
-        else:
-            state = self._history.restored(segments[0], agent_id=start.agent_id)
-            state = as_defined(state, start.definition, self._begins_at)
-        return state if session is None else replace(state, execution_count=session.executions)
 
     @property
     def as_it_stands(self) -> AgentState:
@@ -162,6 +160,9 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         while not self._state.status.is_terminal:
             if self._held is not None:
                 loop = await self._changed(loop, self._held)
+                continue
+            if self._handing_to is not None:
+                loop = await self._handed_over(loop, self._handing_to)
                 continue
             if not self._inbox and not self._messages:
                 await self._something_happens()
@@ -274,17 +275,33 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         if change is None:
             return loop
         try:
-            resolution = await resolved(change)
+            resolution = await resolved(change, self._start, partial(is_stopping, self._inbox))
         except asyncio.CancelledError:
             self._cancelled()
             self._act(held)
             return loop
         except (FailureError, HoldfastError) as error:
-            refusal = call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
-            self._state, _ = loop.step(self._state, ChangeRefused(refusal, workflow.now()))
+            self._state, _ = loop.step(self._state, ChangeRefused(refusal(error), workflow.now()))
             self._act_or_hold(held)  # another change may have come meanwhile
             return loop
-        self._start = replace(self._start, definition=change.definition, subagents=change.subagents)
+        return self._go_on_as(resolution)
+
+    async def _handed_over(self, loop: AgentLoop, agent: str) -> AgentLoop:
+        """Hand the conversation over to `agent`; if this worker lacks what it names, the agent here goes on."""
+        try:
+            resolution = await resolved_handoff(agent, self._start, partial(is_stopping, self._inbox))
+        except asyncio.CancelledError:
+            self._cancelled()  # a stop, which comes after the handoff
+            return loop
+        except (FailureError, HoldfastError) as error:
+            self._handing_to = None
+            self._advance(loop, HandoffRefused(refusal(error), workflow.now()))
+            return loop
+        self._handing_to = None
+        return self._go_on_as(resolution)
+
+    def _go_on_as(self, resolution: ResolvedChange) -> AgentLoop:
+        self._start = resolution.start
         self._set_catalog(resolution.catalog)
         self._transcript.begin_anew(resolution.opening)
         self._executor.go_on_as(self._start, self._tools)
@@ -347,7 +364,11 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """Resolve the tools and the time; if that fails, the run ends with the reason."""
         try:
             if self._start.carried is None:
-                self._begin_with(await resolve_tools(self._start.definition))
+                mcp = await resolve_at_start(self._start, self._begins_at, self._inbox)
+                if mcp is Unlisted.LATE:  # a timer has fired, so this is no first task
+                    self._begins_at = workflow.now()
+                elif mcp is not Unlisted.STOPPED:
+                    self._begin_with(await resolve_tools(self._start.definition, mcp))
             else:
                 self._begins_at = (await take_up()).at
         except asyncio.CancelledError:
@@ -384,6 +405,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             tools=self._tools,
             hooks=self._catalog.hooks if self._catalog else (),
             subagents=known_subagents(definition, self._start.subagents),
+            handoffs=known_handoffs(definition, self._start.subagents),
+            origin_digest=origin_of(self._start),
             depth_left=self._start.depth_left,
             observed=True,
         )
@@ -408,7 +431,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             case StartTimer():
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = self._task(self._wait(command))
+                self._timer = self._task(self._executor.await_time_limit(command))
             case CallModel():
                 self._begin(self._executor.call_model(command), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
@@ -417,6 +440,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
                 self._begin(self._executor.call_tool(command))
             case SpawnSubagent():
                 self._begin(self._executor.spawn(command), partial(subagent_cancelled, command.call_id), child=True)
+            case HandOver():
+                self._handing_to = command.agent
             case RunHooks():
                 self._begin(self._executor.run_hooks(command))
             case RequestApproval():
@@ -425,7 +450,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
                 for task in (*self._in_flight, *self._waits.values()):
                     task.cancel()
                 if self._state.running.cancelling:
-                    self._grace = self._task(self._give_up())
+                    self._grace = self._task(self._executor.give_up_cancelled())
             case Finish() | Emit():
                 pass  # events are in the log already
             case _:
@@ -452,14 +477,6 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
         return task
 
-    async def _give_up(self) -> Ends:
-        """Report cancelled calls that did not report in time; they count as the most that they can have used."""
-        calls = self._state.running.open_calls
-        seconds = bounds.SUBAGENT_GRACE_SECONDS if calls else bounds.MODEL_GRACE_SECONDS
-        await workflow.sleep(seconds, summary=summaries.of_grace(len(calls)))
-        at = workflow.now()
-        return self._executor.children_unreported(at) if calls else (self._executor.cancelled_unreported(at),)
-
     async def _let_go(self) -> None:
         """Send the cancels of calls still in flight, without waiting for their results."""
         for task in (*self._in_flight, *self._waits.values(), self._timer, self._grace):
@@ -481,9 +498,3 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             self._inbox.extend(await work)
         except Exception as error:  # noqa: BLE001  # whatever it is
             self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))
-
-    async def _wait(self, command: StartTimer) -> Ends:
-        # the first task's time can be past the moment of the decision; a timer must not be negative
-        caption = summaries.of_time_limit(self._state.running, command.fires_at)
-        await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary=caption)
-        return (TimerFired(at=workflow.now()),)

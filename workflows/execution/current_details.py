@@ -20,6 +20,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.amounts import ESTIMATED, dollars, duration, in_full, moment, short_dollars, token_count
 from holdfast.core.conversation.decision_text import DONE
 from holdfast.core.conversation.display_text import call_line
+from holdfast.core.conversation.handoffs import Handoff
 from holdfast.core.conversation.markdown_escaping import bar, block, code, table
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
@@ -130,6 +131,7 @@ def _parts(
     yield _approvals(state, execution, chars)
     yield _stops(execution, chars)
     yield _waiting_messages(execution, chars)
+    yield _handoffs(execution, chars)
     yield _subagents(execution, done, width)
     yield _problems(state, execution, done, chars)
     yield _answer(state)
@@ -327,6 +329,16 @@ def _decision(approval: Approval, call: ToolCall, width: int) -> str:
 def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
     ended = (each for each in step.tool_executions if each.call.name == SPAWN_TOOL and each.ran)
     return tuple((each.call, each.outcome.value, each.id) for each in ended)
+
+
+def _handoffs(execution: ExecutionState, chars: int) -> str:
+    """Return the latest handoffs, each with the step that it ended."""
+    return listed("Handoffs", execution.handoffs, lambda each: _handoff(each, chars))
+
+
+def _handoff(handoff: Handoff, chars: int) -> str:
+    reason = f": {code(handoff.reason, chars)}" if handoff.reason else ""
+    return f"step {handoff.step_number}: `{handoff.from_agent}` to `{handoff.to_agent}`{reason}"
 
 
 def _subagents(execution: ExecutionState, done: Sequence[StepExecution], width: int) -> str:

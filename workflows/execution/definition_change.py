@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from temporalio.exceptions import FailureError
+
+from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.subagents import known_subagents, spawn_schema
+from holdfast.core.agent.handoffs import definition_digest, handoff_schema
+from holdfast.core.agent.subagents import known_handoffs, known_subagents, spawn_schema
+from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.error_records import error_record
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.events import DefinitionChanged
-from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
+from holdfast.core.wire.contracts import DefinitionChange, ExecutionInput, ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
-from workflows.execution.activity_calls import resolve_tools
+from workflows.execution.activity_calls import call_error, resolve_tools
+from workflows.execution.mcp_calls import Unlisted, resolve_mcp
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedChange:
-    """A change resolved on this worker: the catalog, the transcript's prefix, and the core's event."""
+    """A change resolved on this worker: the run's input by it, the catalog, the transcript's prefix, the event."""
 
+    start: ExecutionInput
     catalog: ToolCatalog
     opening: TranscriptPrefix
     event: DefinitionChanged
@@ -28,14 +37,19 @@ def opening_of(
 ) -> TranscriptPrefix:
     """Return the transcript's prefix for an agent with the tools of `catalog`.
 
-    Raises UnknownAgent when one of its subagents is not among `subagents`.
+    Raises UnknownAgent when one of its subagents or handoffs is not among `subagents`.
     """
     if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a continued state has it already
         prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
         definition = replace(definition, system_prompt=prompt)
-    known = known_subagents(definition, subagents)
-    spawn = spawn_schema(known) if known else None
-    return TranscriptPrefix(definition=definition, tools=tuple(each.name for each in catalog.tools), spawn=spawn)
+    known, successors = known_subagents(definition, subagents), known_handoffs(definition, subagents)
+    return TranscriptPrefix(
+        definition=definition,
+        tools=tuple(each.name for each in catalog.tools),
+        spawn=spawn_schema(known) if known else None,
+        handoff=handoff_schema(successors) if successors else None,
+        mcp=catalog.mcp,
+    )
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
@@ -43,12 +57,43 @@ def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
     return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
 
 
-async def resolved(change: DefinitionChange) -> ResolvedChange:
-    """Return `change` resolved on this worker, recorded.
+async def resolved(change: DefinitionChange, start: ExecutionInput, unwanted: Callable[[], bool]) -> ResolvedChange:
+    """Return `change` of the run that began as `start`, resolved on this worker, recorded.
 
-    Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
+    Raises a FailureError where the worker lacks what the definition names, UnknownAgent, and InvalidInput when it
+    became `unwanted` while MCP servers were listed.
     """
-    catalog = await resolve_tools(change.definition)
-    opening = opening_of(change.definition, catalog, change.subagents)
-    definition = replace(opening.definition, llm=priced(change.definition.llm, catalog))
-    return ResolvedChange(catalog, opening, DefinitionChanged(definition, catalog.at, change.budget))
+    changed = replace(start, definition=change.definition, subagents=change.subagents, origin=None)
+    return await _resolved(changed, change.budget, unwanted)
+
+
+async def resolved_handoff(agent: str, start: ExecutionInput, unwanted: Callable[[], bool]) -> ResolvedChange:
+    """Return the change to `agent`, which the run that goes on as `start` may hand the conversation to.
+
+    Raises as `resolved` does.
+    """
+    definition = next(each for each in start.subagents if each.name == agent)
+    changed = replace(start, definition=definition, origin=origin_of(start))
+    return await _resolved(changed, None, unwanted, handoff=True)
+
+
+def refusal(error: FailureError | HoldfastError) -> ErrorRecord:
+    """Return why a change failed, as data."""
+    return call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
+
+
+def origin_of(start: ExecutionInput) -> str:
+    """Return the digest of the definition that the run's conversation began with, as far as no handoff says."""
+    return start.origin or definition_digest(start.definition)
+
+
+async def _resolved(
+    start: ExecutionInput, budget: ExecutionBudget | None, unwanted: Callable[[], bool], *, handoff: bool = False
+) -> ResolvedChange:
+    mcp = await resolve_mcp(start.definition, None, unwanted)
+    if isinstance(mcp, Unlisted):
+        raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
+    catalog = await resolve_tools(start.definition, mcp)
+    opening = opening_of(start.definition, catalog, start.subagents)
+    definition = replace(opening.definition, llm=priced(start.definition.llm, catalog))
+    return ResolvedChange(start, catalog, opening, DefinitionChanged(definition, catalog.at, budget, handoff))

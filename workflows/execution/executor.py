@@ -13,12 +13,22 @@ from temporalio.exceptions import ActivityError, RetryState, is_cancelled_except
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import reachable
+from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.commands import CallModel, CallTool, RequestApproval, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.commands import (
+    CallModel,
+    CallTool,
+    RequestApproval,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
 from holdfast.core.loop.events import (
     ApprovalExpired,
     BufferSummarised,
@@ -140,7 +150,7 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left(), self._state().metadata)
+            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -148,10 +158,13 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
+        stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
-        """Run the hooks of one place."""
+        """Run the hooks of one place; those of the input guard once the model call is under way."""
+        if command.context.trigger is Trigger.INPUT_GUARD:  # what hooks run in, a workflow task, sends its calls last
+            await workflow.sleep(SHORTEST, summary="the model call begins beside the input guard")
         runs = await run_hooks(command)
         self._note_run()
         call = command.context.call
@@ -197,11 +210,26 @@ class Executor:
         spent = self._spent.get(call, NOTHING_USED)
         return (used if used.total_tokens >= spent.total_tokens else spent), lost
 
-    def cancelled_unreported(self, at: datetime) -> ModelCancelled:
+    async def await_time_limit(self, command: StartTimer) -> Ends:
+        """Report the time limit."""
+        # the first task's time can be past the moment of the decision; a timer must not be negative
+        caption = summaries.of_time_limit(self._state().running, command.fires_at)
+        await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary=caption)
+        return (TimerFired(at=workflow.now()),)
+
+    async def give_up_cancelled(self) -> Ends:
+        """Report cancelled calls that did not report in time; they count as the most that they can have used."""
+        calls = self._state().running.open_calls
+        seconds = SUBAGENT_GRACE_SECONDS if calls else MODEL_GRACE_SECONDS
+        await workflow.sleep(seconds, summary=summaries.of_grace(len(calls)))
+        at = workflow.now()
+        return self._children_unreported(at) if calls else (self._call_unreported(at),)
+
+    def _call_unreported(self, at: datetime) -> ModelCancelled:
         """Return the end of a model call, or a summary, that was cancelled and did not report in time."""
         return ModelCancelled(None, at, failed_usage=self._spent.get(self._current_call, NOTHING_USED), lost=True)
 
-    def children_unreported(self, at: datetime) -> Ends:
+    def _children_unreported(self, at: datetime) -> Ends:
         """Return the ends of the subagents that were cancelled and did not report in time."""
         calls = self._state().running.open_calls
         return tuple(unreported(self._children[each.call.id], at) for each in calls if each.call.id in self._children)

@@ -10,6 +10,7 @@ from temporalio import workflow
 
 from holdfast.core.agent.budget import LIMITS
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.steps import ToolExecution
@@ -91,7 +92,7 @@ class ExecutionMetrics:
 
     def _count_call(self, execution: ToolExecution) -> None:
         name = execution.call.name
-        tool = TOOLS.of(name) if name in self._tools() or name == SPAWN_TOOL else UNKNOWN_TOOL
+        tool = TOOLS.of(name) if name in self._tools() or name in (SPAWN_TOOL, HANDOFF_TOOL) else UNKNOWN_TOOL
         seconds = (execution.completed_at - execution.started_at).total_seconds()
         self._record(metric_definitions.TOOL_CALLS, seconds, tool=tool, outcome=execution.outcome.value)
 

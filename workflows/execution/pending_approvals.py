@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.messages import ToolCall
@@ -65,7 +66,7 @@ def refuse_arguments(problem: str | None) -> None:
 async def tool_problem(decision: ApprovalDecision, state: AgentState) -> str | None:
     """Return the tool's objection to edited arguments, as checked by its worker; recorded."""
     arguments, call = decision.verdict.arguments, _waiting_call(decision, state)
-    if arguments is None or call is None or call.name == SPAWN_TOOL:  # the core checks subagents
+    if arguments is None or call is None or call.name in (SPAWN_TOOL, HANDOFF_TOOL):  # the core checks those
         return None
     return await check_arguments(call.name, arguments)
 

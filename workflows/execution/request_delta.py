@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.agent.context_view import ContextView
-from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.base import bounds
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import DEFAULT_SECTION
@@ -55,13 +55,15 @@ class ModelTranscript:
         # older messages are in the history already: the worker fetches them
         delta = fitting(new, bounds.RESENT_BYTES_MAX if self._resending else bounds.DELTA_BYTES_MAX)
         self._mark, self._resending = target, False
+        compiled = self.opening.definition.context.compiler is not None
         return InferenceInput(
             opening=self.opening if first and base.length == 0 else None,
             base=base,
             delta=delta,
             target=target,
             max_output_tokens=max_output_tokens,
-            metadata=state.metadata if self.opening.definition.context.compiler else None,
+            metadata=state.metadata if compiled else None,
+            run=facts_of(state, self.opening.definition.name) if compiled else None,
             continues=self._continues if first else None,
         )
 

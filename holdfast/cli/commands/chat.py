@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.command_context import agent_id_of, connected
+from holdfast.cli.command_context import agent_id_of, connected, metadata_of
 from holdfast.cli.commands.approvals import login
 from holdfast.cli.commands.sessions import print_answer
-from holdfast.cli.options import AsJson, Policy, with_server
+from holdfast.cli.options import AsJson, Metadata, Policy, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.shell_completion import agent_ids, agent_names
 from holdfast.cli.worker_wait import when_served
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput, SessionClosed
-from holdfast.core.wire.session_contracts import WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle
+    from holdfast.client.agent_handle import SendOptions
 
 INTERRUPTED: Final = 130
 
@@ -48,17 +48,19 @@ def chat(
         ),
     ] = None,
     while_running: Policy = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Talk with an agent. Ctrl-C stops its run, Ctrl-D leaves; the session stays open."""
     if agent is None and agent_id is None:
         raise InvalidInput("which agent? name a definition for a new one, or an existing session with --id")
-    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, while_running, as_json=as_json)))
+    options: SendOptions = {"while_running": while_running, "metadata": metadata_of(metadata)}
+    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, options, as_json=as_json)))
 
 
 async def _chat(
-    settings: Settings, name: str | None, agent_id: str | None, while_running: WhileRunning | None, *, as_json: bool
+    settings: Settings, name: str | None, agent_id: str | None, options: SendOptions, *, as_json: bool
 ) -> int:
     with busy("opening the session") as opening:
         holdfast = await connected(settings)
@@ -70,14 +72,14 @@ async def _chat(
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")
     output.hint(f"agent {agent.agent_id} ({view.definition.name}); to return: {back}")
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return await _lines(agent, while_running, as_json=as_json)
+        return await _lines(agent, options, as_json=as_json)
     from holdfast.cli.screens.chat_screen import Conversation
     from holdfast.cli.screens.terminal_input import LeaveRequest
 
     if view.executions:
         await _show_recent(agent)
     try:
-        await Conversation(holdfast, agent, while_running, login()).hold()
+        await Conversation(holdfast, agent, options, login()).hold()
     except LeaveRequest as leaving:
         output.hint(f"the session stays open: {back}")
         return INTERRUPTED if leaving.interrupted else 0
@@ -92,12 +94,12 @@ async def _show_recent(agent: AgentHandle) -> None:
             output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.text)}")
 
 
-async def _lines(agent: AgentHandle, while_running: WhileRunning | None, *, as_json: bool) -> int:
+async def _lines(agent: AgentHandle, options: SendOptions, *, as_json: bool) -> int:
     """Answer line by line; the first that comes to no answer is the last, and says so with its exit code."""
     lines = _Lines()
     while (line := await lines.next()) is not None:
         if line.strip():
-            receipt = await agent.send(line, while_running=while_running)
+            receipt = await agent.send(line, **options)
             if code := await print_answer(agent, receipt, as_json=as_json):
                 return code
     return 0

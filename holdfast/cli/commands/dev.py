@@ -23,6 +23,7 @@ from holdfast.cli.options import (
     AsJson,
     DataDir,
     Import,
+    McpFile,
     ModelApi,
     Namespace,
     Sinks,
@@ -85,12 +86,15 @@ def dev(
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
     storage: Storage = None,
+    mcp_file: McpFile = None,
     sinks: Sinks = None,
     model: ModelApi = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
-    settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
+    settings = settings_from(
+        data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage, mcp_file=mcp_file
+    )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
     signal.signal(signal.SIGTERM, _interrupt)
@@ -134,6 +138,7 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve only the tools that name the task queue, no agents.")
     ] = False,
     storage: Storage = None,
+    mcp_file: McpFile = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -153,6 +158,7 @@ def worker(
         data_dir=data_dir,
         agents_dir=agents,
         storage=storage,
+        mcp_file=mcp_file,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
     serving["metrics"] = metrics

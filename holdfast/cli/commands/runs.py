@@ -22,7 +22,7 @@ from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Steps
 from holdfast.cli.shell_completion import agent_names
 from holdfast.client.start_state import InitialState
-from holdfast.client.watch_events import TextDelta
+from holdfast.client.watch_events import TextDelta, ToolProgressed
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -198,6 +198,10 @@ async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as
                             output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))
                         continue
                     if isinstance(each, TextDelta) and not live:
+                        continue
+                    if isinstance(each, ToolProgressed):
+                        steps.show(each)
+                        waiting.change(steps.doing)
                         continue
                     waiting.done()
                     steps.show(each)

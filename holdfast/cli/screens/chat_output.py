@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens
 from holdfast.cli.screens.run_progress import StreamedText
-from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
@@ -39,7 +39,7 @@ class ChatOutput:
             if watched.execution_id == self._execution_id:
                 self._stream(watched)
             return
-        if watched.agent_id != self._agent_id:
+        if isinstance(watched, ToolProgressed) or watched.agent_id != self._agent_id:
             return
         self._execution_id = watched.execution_id
         match watched:

@@ -22,10 +22,11 @@ from holdfast.core.base.safe_text import printable
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
-from holdfast.core.wire.session_contracts import SessionView, WhileRunning
+from holdfast.core.wire.session_contracts import SessionView
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast
+    from holdfast.client.agent_handle import SendOptions
 
 ChatEvent: TypeAlias = Watched | SessionView | LeaveRequest | HoldfastError
 """An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
@@ -43,10 +44,10 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, client: Holdfast, agent: AgentHandle, while_running: WhileRunning | None, by: str) -> None:
+    def __init__(self, client: Holdfast, agent: AgentHandle, options: SendOptions, by: str) -> None:
         self._client = client
         self._agent = agent
-        self._while_running: WhileRunning | None = while_running
+        self._options = options
         self._by = by
         self._keyboard = Keyboard()
         self._talk = ChatOutput(agent.agent_id)
@@ -233,7 +234,7 @@ class Conversation:
         if not text.strip():
             return
         try:
-            receipt = await self._agent.send(text, while_running=self._while_running)
+            receipt = await self._agent.send(text, **self._options)
         except HoldfastError as error:
             output.hint(f"not accepted: {error}")
             return

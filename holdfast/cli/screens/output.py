@@ -23,6 +23,7 @@ from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text, marked
+from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.wire.execution_record import question_of
@@ -262,6 +263,11 @@ def print_end(screen: Console, run: RunView, why: str) -> None:
         screen.print(escape(printable(run.answer)))
 
 
+def handed_over(from_agent: str, to_agent: str, reason: str) -> None:
+    """Print a handoff."""
+    console().print(f"    [magenta]{escape(printable(short(handoff_text(from_agent, to_agent, reason))))}[/magenta]")
+
+
 def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     """Print a run from its beginning to where it is; `agent` is its agent's name."""
     if state.execution:
@@ -271,6 +277,8 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     for done in state.step_executions:
         announce(done.step.number, done.step.inference_response)
         results(done.step, done.duration.total_seconds())
+        for handoff in (each for each in state.running.handoffs if each.step_number == done.step.number):
+            handed_over(handoff.from_agent, handoff.to_agent, handoff.reason)
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response)

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.cli.screens import output
-from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.wire import execution_events
 
 ID_CHARS: Final = 8
@@ -86,6 +87,8 @@ class Steps:
                 output.waiting(watched.execution_id, watched.call, watched.expires_at)
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
+            case execution_events.AgentHandedOff():
+                output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
             case execution_events.StopSignalReceived():
                 self.end()
             case _:
@@ -117,6 +120,8 @@ def _doing(watched: Watched) -> str:
             return f"step {watched.step_number}: calling the model"
         case execution_events.ToolCallStarted():
             return f"step {watched.step_number}: {watched.call.name} runs"
+        case ToolProgressed():
+            return f"step {watched.step_number}: {watched.tool} runs ({watched.line})"
         case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} runs"
         case execution_events.ApprovalRequested():
@@ -137,7 +142,7 @@ class EventLines:
             self._text.show(watched)
             return
         self._text.end()
-        when = "" if isinstance(watched, AttemptFailed) else f"{watched.at:%H:%M:%S} "
+        when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
         output.event(f"{when:9}{where}", watched.kind, _detail(watched))
 
@@ -157,6 +162,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{done.call.name} {done.call.id} {done.outcome}"
         case execution_events.TokenUsageReported():
             return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
+        case execution_events.AgentHandedOff():
+            return handoff_text(watched.from_agent, watched.to_agent, watched.reason)
         case execution_events.StopSignalReceived():
             return f"{watched.signal.reason}: {watched.signal.message}"
         case execution_events.AgentExecutionStopped():
@@ -177,5 +184,7 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{watched.hook} at {watched.trigger}{revised}"
         case AttemptFailed():
             return watched.line(datetime.now(UTC))
+        case ToolProgressed():
+            return f"{watched.tool} {watched.call_id} {watched.line}"
         case _:
             return ""

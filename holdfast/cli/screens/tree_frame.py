@@ -261,6 +261,8 @@ class Viewport:
             label.append(f" {duration(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")
         if waits:
             label.append(" waits for approval", "yellow")
+        elif call.outcome == CallStage.RUNNING and call.progress:
+            label.append(f"  {_line(call.progress)}", "dim")
         elif sign:
             label.append("" if call.outcome == Outcome.SUCCEEDED else f" {call.outcome}", colour)
             label.append(answer, "dim")

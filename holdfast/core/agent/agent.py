@@ -21,6 +21,7 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool, Tool, tool
 
 KindT = TypeVar("KindT")
@@ -56,8 +57,10 @@ class Agent(Generic[AnswerT]):
         description: what the agent is for, in a line; another agent's model reads it.
         hooks: hooks (`@hook`), names of hooks that the worker offers, or "all".
         subagents: the agents that it may call: agents, definitions, or names of agents in the agents folder.
+        handoffs: the agents that it may hand the conversation to, in the same forms.
         capabilities: bundles of tools, hooks and prompt text, by themselves or by name.
         compiler: turns the conversation into the messages of a model call (`@compiler`).
+        resources: what its tools share, made with `@resource`.
         approvals: which calls wait for a person: rules, or tools whose every call does.
         budget: the limits of every run.
         fields: any other field of `AgentDefinition`, by its name.
@@ -77,8 +80,10 @@ class Agent(Generic[AnswerT]):
         description: str = "",
         hooks: Iterable[str | Hook] = (),
         subagents: Iterable[str | AgentDefinition | Agent[Any]] = (),
+        handoffs: Iterable[str | AgentDefinition | Agent[Any]] = (),
         capabilities: Iterable[str | Capability] = (),
         compiler: Compiler | None = None,
+        resources: Iterable[Resource] = (),
         approvals: Iterable[ApprovalRule | str | AnyTool | AnyFunction] = (),
         budget: ExecutionBudget | None = None,
         **fields: Any,  # noqa: ANN401  # of any type, as in dataclasses.replace
@@ -90,7 +95,8 @@ class Agent(Generic[AnswerT]):
             own_tools = [each for value in _listed("tools", tools) for each in _tools_of(value)]
             own_hooks = _listed("hooks", hooks)
             bundles = _listed("capabilities", capabilities)
-            agents = _listed("subagents", subagents)
+            callees, successors = _listed("subagents", subagents), _listed("handoffs", handoffs)
+            agents = (*callees, *successors)
             data: dict[str, Any] = {
                 "name": name,
                 "system_prompt": prompt,
@@ -98,7 +104,8 @@ class Agent(Generic[AnswerT]):
                 "tools": _names(own_tools),
                 "hooks": _names(own_hooks),
                 "capabilities": [name_of(each) for each in bundles],
-                "subagents": [name_of(each) for each in agents],
+                "subagents": [name_of(each) for each in callees],
+                "handoffs": [name_of(each) for each in successors],
                 "approvals": [_rule(each) for each in _listed("approvals", approvals)],
                 **fields,
             }
@@ -112,7 +119,7 @@ class Agent(Generic[AnswerT]):
                 data["context"] = {**dict(data.get("context", {})), "compiler": compiler.name}
             self.definition: Final = definition_of(data)
             self.subagents: Final = distinct_agents(_definitions(agents))
-            """The definitions of its subagents and of theirs, as far as they were passed in."""
+            """The definitions of its subagents and handoffs, and of theirs, as far as they were passed in."""
         self.answers: Final = answers if isinstance(answers, type) else None
         """The type of the answers, where they have one."""
         self.toolset: Final[Toolset] = Toolset(
@@ -120,8 +127,9 @@ class Agent(Generic[AnswerT]):
             hooks=_of(Hook, own_hooks),
             compilers=() if compiler is None else (compiler,),
             capabilities=_of(Capability, bundles),
+            resources=tuple(resources),
         ).joined(*(each.toolset for each in agents if isinstance(each, Agent)))
-        """Its functions and those of its subagents."""
+        """Its functions and those of its subagents and handoffs."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.truncation import trimmed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import (
@@ -30,6 +31,24 @@ SECTION: Final = "holdfast.section"
 """The metadata key that carries a message's section to the compiler."""
 
 
+class RunFacts(SparseForm):
+    """Whose messages a compiler compiles, and when; with an agent that has one it travels with each model call.
+
+    `step_number` is the step that the model is called for, from 1. `execution_count` counts the agent's executions,
+    this one included, `error_count` the errors of the last completed step.
+    """
+
+    agent: str = ""
+    agent_id: str = ""
+    parent_agent_id: str | None = None
+    execution_count: int = 1
+    step_number: int = 0
+    error_count: int = 0
+
+
+NO_FACTS: Final = RunFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class CompilerContext:
     """What a compiler sees. Messages carry their metadata here: execution, step, and your own tags.
@@ -40,6 +59,7 @@ class CompilerContext:
         metadata: the agent's, merged with the run's.
         system_prompt: the agent's system prompt.
         execution_id: the execution under way.
+        run: whose execution it is, and which step.
     """
 
     messages: tuple[Message, ...]
@@ -47,6 +67,7 @@ class CompilerContext:
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     system_prompt: str = ""
     execution_id: str = ""
+    run: RunFacts = NO_FACTS
 
     @classmethod
     def of(
@@ -57,6 +78,7 @@ class CompilerContext:
         *,
         metadata: Mapping[str, JsonValue],
         system_prompt: str,
+        run: RunFacts = NO_FACTS,
     ) -> CompilerContext:
         """Return the context for a view's messages, which are tagged with their sections."""
         messages: list[Message] = []
@@ -65,7 +87,7 @@ class CompilerContext:
             whole = [_without_section(message) for message in group]
             messages += _visible_messages(whole, policy, execution_id, visible=True, tagged=True)[0]
             sections.append(Section(name=name, messages=AppendList(whole)))
-        return cls(tuple(messages), tuple(sections), metadata, system_prompt, execution_id)
+        return cls(tuple(messages), tuple(sections), metadata, system_prompt, execution_id, run)
 
 
 CompilerFunction = Callable[[CompilerContext], Sequence[Message]]
@@ -255,12 +277,13 @@ def messages_for_model(
     *,
     metadata: Mapping[str, JsonValue],
     system_prompt: str,
+    run: RunFacts = NO_FACTS,
 ) -> tuple[Message, ...]:
     """Return the messages of `store` that the model is sent, through `compiler` if there is one."""
     view = compiled(store, policy, execution_id)
     if compiler is None:
         return view
-    context = CompilerContext.of(view, policy, execution_id, metadata=metadata, system_prompt=system_prompt)
+    context = CompilerContext.of(view, policy, execution_id, metadata=metadata, system_prompt=system_prompt, run=run)
     return compiler.apply(context)
 
 

@@ -17,6 +17,7 @@ from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, ServerName
 
 OVERRIDES_MAX: Final = 100
 """The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
@@ -29,6 +30,9 @@ CAPABILITIES_MAX: Final = 64
 
 SUBAGENTS_MAX: Final = 64
 """The most agents one agent may call by name."""
+
+HANDOFFS_MAX: Final = 64
+"""The most agents that one agent may hand the conversation to."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
 """The longest that a model call is retried: every attempt that costs tokens writes a few events."""
@@ -90,13 +94,14 @@ class AgentDefinition(Frozen):
     (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks.
+    hooks. `mcp` names MCP servers of the worker: the agent gets their tools, besides its own. `handoffs` are the agents
+    that it may hand the conversation to.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
     0 means that the first failure counts.
 
-    Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents.
+    Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents or handoffs.
     """
 
     name: Name
@@ -106,10 +111,12 @@ class AgentDefinition(Frozen):
     llm: LLM = LLM()
     tools: ToolChoice = ()
     tools_deny: Names = ()
+    mcp: Annotated[tuple[ServerName, ...], Field(max_length=SERVERS_MAX), AfterValidator(distinct)] = ()
     sequential: bool = False
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
     subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)
+    handoffs: Names = Field(default=(), max_length=HANDOFFS_MAX)
     max_depth: int = Field(default=3, ge=0, le=DEPTH_MAX)
     budget: ExecutionBudget = ExecutionBudget()
     budget_policy: BudgetPolicy = "inherit"
@@ -133,9 +140,9 @@ class AgentDefinition(Frozen):
             raise ValueError(f"{both[0]!r} stands under `tools` as well; keep one")
         return denied
 
-    @field_validator("subagents")
+    @field_validator("subagents", "handoffs")
     @classmethod
-    def _it_is_not_its_own_subagent(cls, subagents: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if info.data.get("name") in subagents:
+    def _it_does_not_name_itself(cls, agents: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.data.get("name") in agents:
             raise ValueError(f"{info.data['name']!r} is the agent itself; name other agents")
-        return subagents
+        return agents

@@ -20,6 +20,7 @@ from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
@@ -111,6 +112,10 @@ class ExecutionState(JsonForm):
     subagent_steps: int = Field(default=0, ge=0)
     """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
     subagents_started: int = Field(default=0, ge=0)
+    handoffs: tuple[Handoff, ...] = ()
+    """The handoffs of the conversation, in order."""
+    handing_over: Handoff | None = None
+    """The handoff that the step under way asked for: it takes place once the step is complete."""
     next_input_max: int = Field(default=0, ge=0)
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     continuation: Continuation = Continuation()
@@ -118,6 +123,8 @@ class ExecutionState(JsonForm):
     current_step: AgentStep | None = None
     open_calls: tuple[OpenCall, ...] = ()
     hooks_under_way: Trigger | None = None
+    guarding: bool = False
+    """True while the input guard runs: the answer of the first model call does not count yet."""
     summary_under_way: bool = False
     cancelling: bool = False
     """True while the ends of a cancelled model call or of cancelled subagents are awaited."""
@@ -192,4 +199,6 @@ class SavedState(Frozen):
     execution_count: int = Field(default=0, ge=0)
     llm: LLM | None = None
     context: AgentContext = AgentContext()
+    handover: Handover | None = None
+    """Which agent has the conversation since a handoff; none where nothing was handed over."""
     execution: ExecutionState | None = None

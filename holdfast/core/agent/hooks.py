@@ -1,7 +1,8 @@
-"""`@hook`: a function of the user's that the loop calls at one of ten places. Describes them; a shell runs them.
+"""`@hook`: a function of the user's that the loop calls at one of eleven places. Describes them; a shell runs them.
 
     before_execution                          once, before anything else
     before_step        before_inference       before each step; before its model call
+    input_guard                               beside the first model call, whose answer waits for it
     after_inference                           the model has answered, its tools have not begun
     before_tool        after_tool             around each tool call
     after_step                                the step is complete, whether to go on is not decided yet
@@ -44,6 +45,7 @@ class Trigger(StrEnum):
     BEFORE_EXECUTION = "before_execution"
     BEFORE_STEP = "before_step"
     BEFORE_INFERENCE = "before_inference"
+    INPUT_GUARD = "input_guard"
     AFTER_INFERENCE = "after_inference"
     BEFORE_TOOL = "before_tool"
     AFTER_TOOL = "after_tool"
@@ -69,7 +71,8 @@ class HookContext(Frozen):
     model's answer of the step under way, `error` that of `on_error`. `step_number` counts from 1; 0 is before the
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
-    executions, this one included.
+    executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
+    strikes.
     """
 
     trigger: Trigger
@@ -94,6 +97,8 @@ class HookContext(Frozen):
     tool_executions: tuple[ToolExecution, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
     unpriced: tuple[str, ...] = ()
+    message_count: int = 0
+    deadline: AwareDatetime | None = None
 
 
 class Changes(Frozen):
@@ -181,7 +186,7 @@ def hook(
     It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
 
     Args:
-        trigger: one of the ten places, such as "before_tool".
+        trigger: one of the eleven places, such as "before_tool".
         name: what definitions call it; the function's own name by default.
         priority: higher goes first.
         tools: around which tools' calls it runs, as patterns; for `before_tool` and `after_tool` only.

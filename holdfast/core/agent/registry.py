@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.core.agent.capability_bundles import Capability, hook_names, tool_names
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import ALL, named
 from holdfast.core.base.bounds import NAMES_LISTED_MAX, REPORT_CHARS_MAX, TOOLS_MAX
@@ -160,24 +161,27 @@ class _Nameable:
         whose = f"agent {agent.name!r}"
         bundles = None if self.capabilities is None else tuple(bundle.name for bundle in self.capabilities)
         compiler = agent.context.compiler
-        callable_names = None if self.tools is None else (*self.tools, *((SPAWN_TOOL,) if agent.subagents else ()))
+        own = ((SPAWN_TOOL, agent.subagents), (HANDOFF_TOOL, agent.handoffs))
+        own_names = tuple(name for name, agents in own if agents)
+        callable_names = None if self.tools is None else (*self.tools, *own_names)
         yield from _unknown(whose, "tools", named(agent.tools), self.tools)
         yield from _unknown(whose, "tools_deny", agent.tools_deny, self.tools)
         yield from self._too_many_tools(agent)
         yield from _unknown(whose, "hooks", named(agent.hooks), self.hooks)
         yield from _unknown(whose, "capabilities", agent.capabilities, bundles)
         yield from _unknown(whose, "subagents", agent.subagents, self.agents)
+        yield from _unknown(whose, "handoffs", agent.handoffs, self.agents)
         for number, rule in enumerate(agent.approvals):
             literal = [name for name in rule.tools if not {"*", "?"} & set(name)]
             yield from _unknown(whose, f"approvals.{number}.tools", literal, callable_names)
         yield from _unknown(whose, "context.compiler", () if compiler is None else (compiler,), self.compilers)
 
     def _too_many_tools(self, agent: AgentDefinition) -> Iterator[str]:
-        """Count the tools of the model, the one that calls subagents included, as far as they are known."""
+        """Count the tools of the model, those for subagents and handoffs included, as far as they are known."""
         available, bundles = self.tools or (), self.capabilities or ()
         bundle_names = {bundle.name for bundle in bundles}
         checkable = replace(agent, capabilities=tuple(name for name in agent.capabilities if name in bundle_names))
-        count = len(tool_names(checkable, available, bundles)) + bool(agent.subagents)
+        count = len(tool_names(checkable, available, bundles)) + bool(agent.subagents) + bool(agent.handoffs)
         if count > TOOLS_MAX:
             text = f"it gets {count} tools, at most {TOOLS_MAX} are allowed"
             yield f"agent {agent.name!r}, tools: {text} (name the ones it needs)"

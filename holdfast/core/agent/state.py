@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent import state_json
 from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
-from holdfast.core.agent.context_view import Compiler, messages_for_model, store_before_step
+from holdfast.core.agent.context_view import Compiler, RunFacts, messages_for_model, store_before_step
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import ENDING, merged
@@ -116,6 +116,11 @@ class AgentState(SavedState):
         return self.execution.status if self.execution else ExecutionStatus.PENDING
 
     @property
+    def active_agent(self) -> str:
+        """The name of the agent that has the conversation: the one that it was handed to last; empty if unknown."""
+        return self.handover.agent if self.handover else str(self.metadata.get("agent", ""))
+
+    @property
     def messages(self) -> AppendList[Message]:
         """The raw default section."""
         return self.context.store.messages
@@ -153,11 +158,14 @@ class AgentState(SavedState):
         `context` is the definition's policy and `compiler` the one that it names. Only a length is stored, no copies:
         messages summarised since are gone, as is the summary of then; a compiler gets the metadata of this state.
         """
+        number, agent = step.number, str(self.metadata.get("agent", ""))
+        before = [done.step for done in self.step_executions if done.step.number < number][-1:]
+        run = run_facts(self, agent, number, before[0] if before else None)
         summarised = self.execution is None or self.execution.compactions != step.compactions
         store = store_before_step(self.store, step.id) if summarised else self.store.shortened(step.input_length)
         execution_id = self.execution.execution_id if self.execution else ""
         data, prompt, policy = self.metadata, self.context.system_prompt, context or ContextPolicy()
-        return messages_for_model(store, policy, compiler, execution_id, metadata=data, system_prompt=prompt)
+        return messages_for_model(store, policy, compiler, execution_id, metadata=data, system_prompt=prompt, run=run)
 
     @property
     def steps_used(self) -> int:
@@ -362,3 +370,22 @@ class AgentState(SavedState):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the state that `to_dict` wrote, by the same rules as `from_json`."""
         return state_json.from_dict(cls, data)
+
+
+def facts_of(state: AgentState, agent: str) -> RunFacts:
+    """Return what a compiler of that agent is told of the run, for the model call of the step under way."""
+    execution = state.running
+    done, step = execution.step_executions, execution.current_step
+    return run_facts(state, agent, step.number if step else len(done) + 1, done[-1].step if done else None)
+
+
+def run_facts(state: AgentState, agent: str, step_number: int, before: AgentStep | None) -> RunFacts:
+    """Return the same for the step of that number, which followed `before`."""
+    return RunFacts(
+        agent=agent,
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        execution_count=state.execution_count,
+        step_number=step_number,
+        error_count=len(before.all_errors) if before else 0,
+    )

@@ -146,7 +146,9 @@ def _misfits(execution: ExecutionState) -> Iterator[str]:
         yield "execution.current_step.inference_response.tool_calls: two of them have one id"
     open_ids = [each.call.id for each in execution.open_calls]
     ended_ids = [each.call.id for each in step.tool_executions] if step else []
-    calls_begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING)
+    if execution.guarding and (step is None or step.number > 1 or trigger is not None or execution.summary_under_way):
+        yield "execution.guarding: it needs the first step, with its model call under way and nothing else"
+    calls_begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING) and not execution.guarding
     if sorted((*open_ids, *ended_ids)) != (sorted(requested_ids) if calls_begun else []):
         yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
     elif any(requested_ids[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
@@ -159,6 +161,8 @@ def _unmet_need(trigger: Trigger, execution: ExecutionState) -> str | None:
     answered = step is not None and step.inference_response is not None
     if trigger in AROUND_TOOLS:
         return "belongs to an open call"
+    if trigger is Trigger.INPUT_GUARD:
+        return "is said by `guarding`"
     if trigger in (Trigger.BEFORE_EXECUTION, Trigger.BEFORE_STEP):
         return "needs that no step is under way" if step is not None else None
     if trigger is Trigger.BEFORE_INFERENCE:

@@ -33,13 +33,28 @@ def known_subagents(definition: AgentDefinition, agents: Iterable[AgentDefinitio
     return {name: by_name[name] for name in definition.subagents}
 
 
+def known_handoffs(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> dict[str, AgentDefinition]:
+    """Return the agents that `definition` may hand over to; UnknownAgent when one is not among `agents`."""
+    by_name = {each.name: each for each in agents}
+    for name in definition.handoffs:
+        if name not in by_name:
+            raise UnknownAgent(f"agent {definition.name!r} names the handoff {name!r}, {nearest(name, by_name)}")
+    return {name: by_name[name] for name in definition.handoffs}
+
+
 def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
-    """Return every agent that `definition`, or one of those, may call; UnknownAgent when one is not among `agents`."""
-    all_agents = tuple(agents)
+    """Return every agent that `definition`, or one of those, may call or hand the conversation to.
+
+    That can be `definition` itself, which others may hand it back to. Raises UnknownAgent when one is not among
+    `agents`.
+    """
+    all_agents = (*agents, definition)
     result: dict[str, AgentDefinition] = {}
     remaining = [definition]
     while remaining:
-        for name, each in known_subagents(remaining.pop(), all_agents).items():
+        current = remaining.pop()
+        named = {**known_subagents(current, all_agents), **known_handoffs(current, all_agents)}
+        for name, each in named.items():
             if name not in result:
                 result[name] = each
                 remaining.append(each)

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
-from holdfast.core.agent.subagents import spawn_schema
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, json_size
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart
-from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 
 MESSAGE_OVERHEAD: Final = 48
 """Tokens that stand around a message's own words: its role, its end, and the tags of a tool's result.
@@ -57,7 +55,7 @@ def message_tokens(message: Message, tool_output_chars_max: int | None = None) -
     if message.tool_call_id is not None:
         tokens += len(message.tool_call_id.encode())
     for call in message.tool_calls:
-        tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.arguments_text)
+        tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.sent_arguments)
     return tokens
 
 
@@ -69,14 +67,16 @@ def messages_tokens(messages: Iterable[Message], tool_output_chars_max: int | No
 def opening_tokens(
     system_prompt: str,
     tools: Mapping[str, ToolTraits],
-    subagents: Mapping[str, AgentDefinition],
+    own_tools: Iterable[ToolSchema],
     response_format: ResponseFormat,
 ) -> int:
-    """Return the most tokens of what precedes the conversation: the prompt, the tools, the response format."""
+    """Return the most tokens of what precedes the conversation: the prompt, the tools, the response format.
+
+    `own_tools` are those of the loop itself.
+    """
     tokens = MESSAGE_OVERHEAD + json_size(system_prompt)
     tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values())
-    if subagents:
-        tokens += TOOL_OVERHEAD + len(canonical(spawn_schema(subagents)))
+    tokens += sum(TOOL_OVERHEAD + len(canonical(schema)) for schema in own_tools)
     if not isinstance(response_format, TextFormat):
         tokens += TOOL_OVERHEAD + len(canonical(response_format))
     return tokens

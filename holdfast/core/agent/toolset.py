@@ -10,14 +10,17 @@ from typing import TypeVar, cast
 from holdfast.core.agent.capability_bundles import Capability, hook_names, resolved
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
 from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
 from holdfast.core.base.frozen import replace as changed
+from holdfast.core.tools.resources import Resource, resources_for
 from holdfast.core.tools.tool_names import with_prefix
 from holdfast.core.tools.tools import AnyTool, Tool
 
@@ -36,7 +39,7 @@ class AgentToolset:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools, hooks, compilers and capabilities, in the order they were registered.
+    """Tools, hooks, compilers, capabilities and resources, in the order they were registered.
 
     A module of `--import`, and the `tools` of an `Agent`, can hold toolsets as they hold tools.
     """
@@ -45,6 +48,7 @@ class Toolset:
     hooks: tuple[Hook, ...] = ()
     compilers: tuple[Compiler, ...] = ()
     capabilities: tuple[Capability, ...] = ()
+    resources: tuple[Resource, ...] = ()
 
     @classmethod
     def of_modules(cls, modules: Iterable[ModuleType]) -> Toolset:
@@ -55,6 +59,7 @@ class Toolset:
             hooks=_of_kind(values, Hook),
             compilers=_of_kind(values, Compiler),
             capabilities=_of_kind(values, Capability),
+            resources=_of_kind(values, Resource),
         )
         return own.joined(*_of_kind(values, Toolset))
 
@@ -66,6 +71,7 @@ class Toolset:
             hooks=_distinct(each for one in every for each in one.hooks),
             compilers=_distinct(each for one in every for each in one.compilers),
             capabilities=_distinct(each for one in every for each in one.capabilities),
+            resources=_distinct(each for one in every for each in one.resources),
         )
 
     def prefixed(self, prefix: str) -> Toolset:
@@ -113,12 +119,13 @@ class Toolset:
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
         InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
-        all names.
+        all names; InvalidInput also for a tool whose resource is not offered.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
+        resources_for(tools.values(), self.resources)
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
         for number, rule in enumerate(definition.approvals):
-            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
+            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL, HANDOFF_TOOL))
             _check_places(definition.name, number, rule, self.tools)
         return AgentToolset(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
@@ -158,6 +165,17 @@ class Toolset:
         return by_name[name]
 
 
+def with_mcp_tools(
+    toolset: Toolset, definition: AgentDefinition, tools: Iterable[AnyTool]
+) -> tuple[Toolset, AgentDefinition]:
+    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named."""
+    every = tuple(tools)
+    names = [tool.name for tool in every if tool.name not in definition.tools_deny]
+    if definition.tools != ALL:
+        definition = changed(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
+    return toolset.joined(Toolset(tools=every)), definition
+
+
 def _following(hook: Hook, names: Mapping[str, str]) -> Hook:
     """Return the hook with the new names of the tools that its patterns match; it keeps its patterns for others."""
     patterns = hook.traits.tools
@@ -184,6 +202,7 @@ def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[A
     """
     schemas = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
     arguments = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
+    arguments |= {"agent", "reason"} if rule.names(HANDOFF_TOOL) else set[str]()
     for parameters in schemas:
         properties = parameters.get("properties")
         if not isinstance(properties, dict) or parameters.get("additionalProperties") not in (None, False):

@@ -19,8 +19,8 @@ DEFINITION_BYTES_MAX: Final = 64 * 1024
 NAME_CHARS_MAX: Final = 64
 """The longest agent or tool name; for tools it is the provider's own limit."""
 
-CALL_ID_CHARS_MAX: Final = 40
-"""The longest call id that OpenAI takes back; a longer one of another provider is replaced by ours."""
+CALL_ID_CHARS_MAX: Final = 64
+"""The longest call id that is kept as the provider gave it; a longer one is replaced by ours."""
 
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""
@@ -47,7 +47,10 @@ REASONING_BYTES_MAX: Final = 16 * 1024
 """The longest reasoning text of one answer that is kept, in bytes of JSON."""
 
 ARGUMENTS_BYTES_MAX: Final = 64 * 1024
-"""The most tool arguments of one answer together, in bytes; text, reasoning and these fit one payload."""
+"""The most tool arguments of one answer together, in bytes; text, reasoning and these fit one payload.
+
+Also the most that arguments and the model's own texts of them take together: above that only the arguments are kept.
+"""
 
 CALLS_PER_STEP_MAX: Final = 64
 """The most tool calls of one step that run; further ones are answered with an error."""

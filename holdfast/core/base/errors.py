@@ -33,6 +33,11 @@
     │
     │   defined outside the core, beside the code that raises them:
     ├── ToolExited                      1    a tool tried to end its process (`runtime.tool_runner`)
+    ├── McpUnavailable                  6    an MCP server cannot be used: nothing was called (`mcp.errors`)
+    ├── McpCallFailed                   1    an MCP server or its tool reports an error (`mcp.errors`)
+    ├── McpOutcomeUnknown               1    the answer of an MCP server was lost (`mcp.errors`)
+    ├── InvalidResult                   1    a tool's result does not fit its return annotation (`runtime.tool_runner`)
+    ├── ResourceFailed                  1    a resource of the tools could not be opened (`runtime.open_resources`)
     ├── TooManyThreads                  1    no thread is left for a sync tool or hook (`runtime.user_code`)
     ├── TranscriptMismatch              1    a worker's copy of a conversation is wrong (`activities.transcript_cache`)
     └── ResultsExhausted                1    a scripted tool has no result left (`testing.scripted_tools`)

@@ -83,6 +83,11 @@ _set_dict, _set_names, _set_extra, _set_private = (
 )
 
 
+def is_none(value: object) -> bool:
+    """For `Field(exclude_if=is_none)`: JSON, and the digests over it, are then as without the field."""
+    return value is None
+
+
 def canonical(value: BaseModel) -> bytes:
     """Return the one JSON spelling of `value` that digests are taken over: declared field order, no blanks."""
     return value.__pydantic_serializer__.to_json(value)

@@ -48,6 +48,12 @@ class Reference:
         return f"\n[cut: bytes {self.start:,} to {end:,} of {self.total}; {reads_on}]"
 
 
+def reference_of(text: str) -> str | None:
+    """Return the reference in the last line of a truncated text; none where it has no such line."""
+    match = _LINE.search(text, max(0, len(text) - LINE_CHARS_MAX))
+    return None if match is None else match[3]
+
+
 def shortened(text: str, bytes_max: int, chars_max: int | None = None) -> str:
     """Return `text` cut as `clamped_json` does; one that ends with a reference still does, and goes on at the cut."""
     if (match := _LINE.search(text, max(0, len(text) - LINE_CHARS_MAX))) is None:

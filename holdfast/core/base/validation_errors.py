@@ -30,10 +30,10 @@ def problem_text(problem: ErrorDetails) -> str:
     return text
 
 
-def problems_text(error: ValidationError) -> str:
-    """Return every problem in one line, each with its field."""
+def problems_text(error: ValidationError, whole: str = "arguments") -> str:
+    """Return every problem in one line, each with its field; `whole` names what has none."""
     problems = [
-        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem_text(problem)}"
+        f"{'.'.join(str(part) for part in problem['loc']) or whole}: {problem_text(problem)}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return clamped("; ".join(problems), ERROR_CHARS_MAX)

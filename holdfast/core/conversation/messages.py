@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import (
+    ARGUMENTS_BYTES_MAX,
     CALL_ID_CHARS_MAX,
     CALL_ID_KEPT_CHARS_MAX,
     CALLS_KEPT_MAX,
@@ -24,11 +25,12 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_form import JsonForm
-from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.json_parsing import named_once, read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.names import Name
+from holdfast.core.base.safe_text import json_size
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The largest content of one message, in UTF-8 bytes: what one payload holds."""
@@ -63,12 +65,16 @@ class ToolCall(Frozen):
 
     `arguments` is always a JSON object. When the model sent something else, it is empty and `malformed` says
     what was wrong: broken arguments are never put back into a conversation (some servers then fail for ever).
+
+    `raw_arguments` is the model's own text of them, where it is spelled otherwise than `arguments_text`. Only calls as
+    the model requested them have it; a call that runs, or has run, does not.
     """
 
     id: str
     name: str
     arguments: JsonMap = Field(default_factory=dict[str, JsonValue])
     malformed: str | None = None
+    raw_arguments: str | None = Field(default=None, exclude_if=is_none)
 
     @property
     def digest(self) -> str:
@@ -77,8 +83,22 @@ class ToolCall(Frozen):
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as JSON, the form they travel in."""
-        return json.dumps(self.arguments, ensure_ascii=False, separators=(",", ":"))
+        """The arguments as compact JSON: our own spelling."""
+        return _compact(self.arguments)
+
+    @property
+    def sent_arguments(self) -> str:
+        """The text that the model sees of its arguments: its own, while that still spells them, else ours.
+
+        A provider's prompt cache begins anew behind the first byte that differs.
+        """
+        own, ours = self.raw_arguments, self.arguments_text
+        return own if own is not None and _spells(own, ours) else ours
+
+    @property
+    def normalized(self) -> ToolCall:
+        """The call without the model's own spelling."""
+        return self if self.raw_arguments is None else replace(self, raw_arguments=None)
 
     @classmethod
     def parse(cls, call_id: str, name: str, text: str, *, cut: bool = False) -> ToolCall:
@@ -98,11 +118,50 @@ class ToolCall(Frozen):
         if cut and not text.strip():
             return cls(id=call_id, name=name, malformed="the answer was cut off before the arguments; ask again")
         try:
-            return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
+            call = cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
         except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             problem = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
             return cls(id=call_id, name=name, malformed=problem[:MALFORMED_CHARS_MAX])
+        if text in ("", call.arguments_text) or not _names_once(text):
+            return call
+        return replace(call, raw_arguments=text)
+
+
+def _compact(arguments: object) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+
+
+def _spells(text: str, compact: str) -> bool:
+    """Return whether `text` is JSON for the same arguments as `compact`, a number's type and the order included."""
+    try:
+        return _compact(read_json(text)) == compact
+    except ValueError:
+        return False
+
+
+def _names_once(text: str) -> bool:
+    """Return whether no object in `text`, which is JSON, names a field twice: readers differ in which one counts."""
+    try:
+        json.loads(text, object_pairs_hook=named_once)
+    except ValueError:
+        return False
+    return True
+
+
+def bounded_spelling(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the calls of one answer, those from which on their own texts take too much in our spelling.
+
+    The parsed arguments and the model's texts of them, as JSON, take at most ARGUMENTS_BYTES_MAX together.
+    """
+    if all(call.raw_arguments is None for call in calls):
+        return tuple(calls)
+    left = ARGUMENTS_BYTES_MAX - sum(len(call.arguments_text.encode()) for call in calls)
+    bounded: list[ToolCall] = []
+    for call in calls:
+        left -= 0 if call.raw_arguments is None else json_size(call.raw_arguments)
+        bounded.append(call if left >= 0 else call.normalized)
+    return tuple(bounded)
 
 
 class TextPart(Frozen):

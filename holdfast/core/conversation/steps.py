@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, replace, trusted
 from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
+from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.messages import Message, ToolCall
@@ -82,8 +85,19 @@ REFUSALS = frozenset(
 """The types of the errors of calls that could not run at all."""
 
 
+ResultType = Literal["text", "json"]
+"""What a tool's result is besides the text that the model sees: that text alone, or a value of which it is the JSON."""
+
+
+def is_text(result_type: object) -> bool:
+    """For `Field(exclude_if=is_text)`: the type of most results is not written."""
+    return result_type == "text"
+
+
 class ToolExecution(JsonForm):
     """One requested call and its outcome. `answer` is the tool message for the model.
+
+    `result` is the text the model sees. It is the JSON of `value` where `result_type` says so.
 
     `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
     subagent's, and `unpriced` the models whose tokens are not in that cost.
@@ -93,6 +107,7 @@ class ToolExecution(JsonForm):
     call: ToolCall
     outcome: Outcome
     result: str | None = None
+    result_type: ResultType = Field(default="text", exclude_if=is_text)
     error: ErrorRecord | None = None
     started_at: AwareDatetime
     completed_at: AwareDatetime
@@ -113,9 +128,22 @@ class ToolExecution(JsonForm):
         return self.call.arguments
 
     @property
-    def value(self) -> str | None:
-        """The tool's result; none without one."""
-        return self.result
+    def value(self) -> JsonValue:
+        """What the tool returned, as a JSON value; parsed anew each time.
+
+        Of a tool that returned a text it is that text; of one that returned a dict, list, number, bool, none or a
+        model, that value in JSON's terms. A result that was cut for the model is the text the model saw, whatever it
+        was: the whole is in the result store (`reference`). None also without a result (`has_error`).
+        """
+        return self.result if self.result is None or self.result_type == "text" else read_json(self.result)
+
+    @property
+    def reference(self) -> str | None:
+        """The reference of the whole result in the result store (`ResultStore.whole`), where the model saw only a part.
+
+        None for a result that is whole here, and for one whose rest was not stored.
+        """
+        return None if self.result is None or self.result_type == "json" else reference_of(self.result)
 
     @property
     def has_error(self) -> bool:

@@ -2,8 +2,9 @@
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
+    beside the first CallModel: [input_guard]; an answer waits until it has passed
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`tool_calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
-    evaluate ─▶ archive ─▶ next step, or the end
+    evaluate ─▶ archive ─▶ (HandOver ─▶) next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
 A place without hooks is passed at once. At ◇ the limits are checked, and a stop signal leads to the end. A stop now,
@@ -18,25 +19,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from holdfast.core.agent.execution_state import ExecutionStatus, step_id
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX
-from holdfast.core.base.frozen import trusted
 from holdfast.core.base.retries import BUDGET_SPENT
 from holdfast.core.base.usage import NOTHING_USED
-from holdfast.core.conversation.steps import AgentStep, CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.loop import (
     cancellation,
     compaction,
+    handoffs,
     headroom,
+    input_guard,
     limit_checks,
     model_result,
     start,
     step_end,
+    step_start,
     tool_calls,
 )
-from holdfast.core.loop.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
+from holdfast.core.loop.commands import CancelInFlight, Command
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -47,6 +49,7 @@ from holdfast.core.loop.events import (
     DriverFailed,
     Event,
     ExecutionStarted,
+    HandoffRefused,
     HooksReturned,
     MessageArrived,
     ModelAnswered,
@@ -65,7 +68,7 @@ from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
 from holdfast.core.loop.time_limit import keep_time, start_timer
 from holdfast.core.loop.transition import Transition
-from holdfast.core.wire.execution_events import AgentStepStarted, ContinuationEvaluated, InferenceRequestStarted
+from holdfast.core.wire.execution_events import ContinuationEvaluated
 
 NextState = tuple[AgentState, tuple[Command, ...]]
 
@@ -119,6 +122,9 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             transition.warn(f"a decision was not accepted: {event.problem}")
         case ChangeRefused():
             transition.warn(f"the agent was not changed: {event.error.message}")
+        case HandoffRefused():
+            if handoffs.refused(transition, event.error):
+                _next_step_unless_resting(transition)
         case DriverFailed():
             _driver_failed(transition, event.error)
         case ModelCancelled():
@@ -148,6 +154,9 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Tran
 def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Transition:
     """Issue the next commands by the new rules; the old rules have issued none of them."""
     transition = start.changed(rules, state, event)
+    if event.handoff:
+        _next_step_unless_resting(transition)
+        return transition
     trigger = transition.execution.hooks_under_way
     transition.change(hooks_under_way=None)
     if trigger is Trigger.BEFORE_EXECUTION:
@@ -156,7 +165,7 @@ def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> T
         transition.change(summary_under_way=False)
         _end(transition)
     else:
-        _note_override(transition)
+        transition.note_override()
         _go_on_as_changed(transition, trigger)
     start_timer(transition)
     return transition
@@ -166,12 +175,8 @@ def _go_on_as_changed(transition: Transition, trigger: Trigger | None) -> None:
     step = transition.execution.current_step
     if trigger is not None or step is None:
         _reach(transition, trigger or Trigger.BEFORE_STEP)
-    elif transition.execution.summary_under_way:
-        transition.do(headroom.summary_call(transition) or SummariseBuffer(step.number, 1))
-    elif limit_checks.before_grown_call(transition):
-        _end(transition)
     else:
-        _ask_model(transition, emit=False)
+        _ask_again(transition, emit=False)
 
 
 def _go_on(transition: Transition, *, resumed: bool) -> None:
@@ -184,19 +189,30 @@ def _go_on(transition: Transition, *, resumed: bool) -> None:
     if _out_of_time(transition):
         return
     if trigger is not None:
-        _run_hooks(transition, trigger)
+        step_start.run_hooks(transition, trigger)
     elif step is None:
-        _next_step(transition)
+        if not handoffs.ask(transition):
+            _next_step(transition)
+    elif step.inference_response is not None and execution.guarding:
+        if not input_guard.begin_again(transition):
+            _reach(transition, Trigger.AFTER_INFERENCE)
     elif step.inference_response is not None:
         tool_calls.take_up(transition)
         _go_on_when_answered(transition)
-    elif execution.summary_under_way:
-        transition.do(headroom.summary_call(transition) or SummariseBuffer(step.number, 1))
+    else:
+        _ask_again(transition, emit=resumed)
+    start_timer(transition)
+
+
+def _ask_again(transition: Transition, *, emit: bool) -> None:
+    """Issue the summary or the model call under way once more, with the input guard beside it."""
+    if transition.execution.summary_under_way:
+        step_start.summarise_again(transition)
     elif limit_checks.before_grown_call(transition):
         _end(transition)  # messages since then leave the budget no room
     else:
-        _ask_model(transition, emit=resumed)
-    start_timer(transition)
+        step_start.ask_model(transition, emit=emit)
+        input_guard.begin_again(transition)
 
 
 def _out_of_time(transition: Transition) -> bool:
@@ -216,7 +232,7 @@ def _before_execution_passed(transition: Transition) -> None:
     if limit_checks.before_step(transition):
         _end(transition)
     else:
-        _note_override(transition)
+        transition.note_override()
         _next_step(transition)
 
 
@@ -227,22 +243,18 @@ def _next_step(transition: Transition) -> None:
     _reach(transition, Trigger.BEFORE_STEP)
 
 
+def _next_step_unless_resting(transition: Transition) -> None:
+    if not transition.rules.step_by_step:
+        _next_step(transition)
+
+
 def _before_step_passed(transition: Transition) -> None:
     """Begin a step, unless a limit or a signal forbids it."""
     if limit_checks.before_step(transition):
         _end(transition)
         return
-    _note_override(transition)
-    deliver_pending(transition)
-    number = len(transition.execution.step_executions) + 1
-    step = trusted(
-        AgentStep,
-        id=step_id(transition.execution.execution_id, number),
-        number=number,
-        input_length=len(transition.store.messages),
-    )
-    transition.change(current_step=step, current_step_started_at=transition.at)
-    transition.emit(AgentStepStarted)
+    transition.note_override()
+    step_start.open_step(transition)
     _reach(transition, Trigger.BEFORE_INFERENCE)
 
 
@@ -253,7 +265,8 @@ def _before_inference_passed(transition: Transition) -> None:
     if limit_checks.before_grown_call(transition):
         _end(transition)  # messages of hooks leave the budget no room; a call that cannot fit is not made
         return
-    _ask_model(transition)
+    step_start.ask_model(transition)
+    input_guard.begin(transition)
 
 
 def _buffer_summarised(transition: Transition, event: BufferSummarised | SummaryFailed) -> None:
@@ -263,24 +276,28 @@ def _buffer_summarised(transition: Transition, event: BufferSummarised | Summary
     if limit_checks.before_call(transition):
         _end(transition)  # the summary used up what was left; a call that cannot fit is not made
         return
-    _note_override(transition)
+    transition.note_override()
     deliver_pending(transition)
-    _ask_model(transition)
-
-
-def _ask_model(transition: Transition, *, emit: bool = True) -> None:
-    transition.change_step(input_length=len(transition.store.messages), compactions=transition.execution.compactions)
-    command = headroom.model_call(transition)
-    transition.do(command)
-    if emit:
-        transition.emit(InferenceRequestStarted, max_output_tokens=command.max_output_tokens)
+    step_start.ask_model(transition)
+    input_guard.begin(transition)
 
 
 def _model_answered(transition: Transition, event: ModelAnswered) -> None:
     if not cancellation.awaits_model(transition):
         return
     model_result.keep_answer(transition, event)
-    _reach(transition, Trigger.AFTER_INFERENCE)
+    if not transition.execution.guarding:
+        _reach(transition, Trigger.AFTER_INFERENCE)
+
+
+def _guard_returned(transition: Transition, event: HooksReturned) -> None:
+    """Let the answer count, if it is there already; a stop of the guard cancels the model call in flight."""
+    if not transition.execution.guarding:
+        return
+    if not input_guard.take_in(transition, event):
+        _abort(transition)
+    elif input_guard.passed(transition):
+        _reach(transition, Trigger.AFTER_INFERENCE)
 
 
 def _after_inference_passed(transition: Transition) -> None:
@@ -289,7 +306,7 @@ def _after_inference_passed(transition: Transition) -> None:
         tool_calls.cancel_calls(transition)
         _step_complete(transition)
         return
-    _note_override(transition)
+    transition.note_override()
     tool_calls.begin_calls(transition)
     _go_on_when_answered(transition)
 
@@ -324,20 +341,13 @@ def _evaluate(transition: Transition) -> None:
     transition.emit(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(transition)
-    elif not transition.rules.step_by_step:
-        _next_step(transition)
+    elif not handoffs.ask(transition):
+        _next_step_unless_resting(transition)
 
 
 def _step_due(transition: Transition) -> None:
-    """Begin the next step, unless the time is over."""
     if start.rests(transition.execution) and not _out_of_time(transition):
         _next_step(transition)
-
-
-def _note_override(transition: Transition) -> None:
-    """Count the override when the step under way goes on only because a hook asked for it."""
-    if transition.execution.continuation.standing and not transition.must_stop:
-        transition.change(continuation=transition.execution.continuation.overriding_now())
 
 
 # --- what comes from outside
@@ -365,7 +375,7 @@ def _driver_failed(transition: Transition, error: ErrorRecord) -> None:
     if ending_already:
         transition.do(CancelInFlight())
         transition.change(hooks_under_way=None)
-        _conclude(transition)  # no more hooks: the driver that runs them has failed
+        step_end.conclude(transition)  # no more hooks: the driver that runs them has failed
     else:
         if cancellation.awaits_model(transition) or transition.execution.summary_under_way:
             model_result.count_wasted(transition, headroom.lost_call(transition, NOTHING_USED))
@@ -377,7 +387,7 @@ def _abort_unless_overridden(transition: Transition) -> None:
     if transition.must_stop:
         _abort(transition)
     else:
-        _note_override(transition)
+        transition.note_override()
 
 
 def _abort(transition: Transition) -> None:
@@ -389,6 +399,7 @@ def _abort(transition: Transition) -> None:
 
 def _cancelled(transition: Transition) -> None:
     """Finish after everything cancelled has ended. A step without an answer stays: it did not complete."""
+    input_guard.withdraw(transition)
     transition.change(cancelling=False)
     step = transition.execution.current_step
     if step is not None and step.inference_response is not None:
@@ -401,6 +412,7 @@ def _cancelled(transition: Transition) -> None:
 def _model_failed(transition: Transition, event: ModelFailed) -> None:
     if not cancellation.awaits_model(transition):
         return
+    input_guard.abandon(transition)
     model_result.count_failure(transition, event)
     if event.error.type == BUDGET_SPENT:
         limit_checks.after_spent_attempts(transition)
@@ -419,20 +431,17 @@ def _reach(transition: Transition, trigger: Trigger) -> None:
     """Run the hooks of `trigger`, if any; AFTER says what follows."""
     if transition.rules.hooks_for(trigger):
         transition.change(hooks_under_way=trigger)
-        _run_hooks(transition, trigger)
+        step_start.run_hooks(transition, trigger)
     else:
         AFTER[trigger](transition)
-
-
-def _run_hooks(transition: Transition, trigger: Trigger) -> None:
-    name = f"step-{transition.step_number}-{trigger}"
-    hooks, context = transition.rules.hooks_for(trigger), transition.context_for(trigger)
-    transition.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=HOOK_CHANGES_BYTES_MAX))
 
 
 def _hooks_returned(transition: Transition, event: HooksReturned) -> None:
     if event.call_id is not None:
         _call_moved(transition, event.call_id, lambda each: _call_hooks_returned(transition, each, event))
+        return
+    if event.trigger is Trigger.INPUT_GUARD:
+        _guard_returned(transition, event)
         return
     if transition.execution.hooks_under_way is not event.trigger:
         return
@@ -462,29 +471,20 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
         transition.fail(problem)
         _abort(transition)
         return
-    changed: OpenCall | None = each
-    for run in event.runs:
-        if changed is not None and run.changes is not None:
-            changed = tool_calls.hooks_changed_call(transition, changed, run.changes, run.name)
-    if changed is not None:
-        tool_calls.after_hooks(transition, changed)
+    tool_calls.hooks_returned(transition, each, event.runs)
 
 
 # --- the end
 
 
 def _end(transition: Transition) -> None:
-    step_end.emit_stopped(transition)
+    for finish in (input_guard.withdraw, handoffs.take_place, step_end.emit_stopped):
+        finish(transition)
     _reach_end(transition)
 
 
 def _reach_end(transition: Transition) -> None:
     _reach(transition, Trigger.ON_ERROR if transition.execution.error is not None else Trigger.ON_STOP)
-
-
-def _conclude(transition: Transition) -> None:
-    deliver_pending(transition)
-    step_end.conclude(transition)
 
 
 AFTER: Final[dict[Trigger, Callable[[Transition], None]]] = {
@@ -495,6 +495,6 @@ AFTER: Final[dict[Trigger, Callable[[Transition], None]]] = {
     Trigger.AFTER_STEP: _evaluate,
     Trigger.ON_STOP: lambda transition: _reach(transition, Trigger.AFTER_EXECUTION),
     Trigger.ON_ERROR: lambda transition: _reach(transition, Trigger.AFTER_EXECUTION),
-    Trigger.AFTER_EXECUTION: _conclude,
+    Trigger.AFTER_EXECUTION: step_end.conclude,
 }
 """The continuation after the hooks of each trigger; those around tools belong to `tool_calls`."""

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from pydantic_core import to_json
 
+from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_spawn
@@ -137,18 +138,22 @@ def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
 def problem_with_edit(rules: Rules, call: ToolCall, verdict: Verdict, call_count: int) -> str | None:
     """Return why `call` cannot run with the edited arguments, if so, as far as the core can tell.
 
-    All calls of a step start together, `call_count` of them, and share what their inputs may take. A subagent's
-    arguments are judged here; those of a tool by the driver, which has its schema.
+    All calls of a step start together, `call_count` of them, and share what their inputs may take. The arguments
+    of a subagent and of a handoff are judged here; those of a tool by the driver, which has its schema.
     """
     if verdict.arguments is None:
         return None
     size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // max(1, call_count)
     if size > share:
         return f"the edited arguments are {size:,} bytes of JSON; a call in this step may have at most {share:,}"
+    edited = replace(call, arguments=verdict.arguments)
     if call.name == SPAWN_TOOL and rules.subagents:
-        problem = problem_with_spawn(replace(call, arguments=verdict.arguments), rules.subagents, rules.depth)
-        return None if problem is None else problem.message.removeprefix("the model asked for ")
-    return None
+        problem = problem_with_spawn(edited, rules.subagents, rules.depth)
+    elif call.name == HANDOFF_TOOL and rules.handoffs:
+        problem = problem_with_handoff(edited, rules.handoffs, 0)
+    else:
+        return None
+    return None if problem is None else problem.message.removeprefix("the model asked for ")
 
 
 def _denied(why: str, source: str) -> ErrorRecord:

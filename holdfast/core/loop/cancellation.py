@@ -12,7 +12,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop import limit_checks, model_result, tool_calls
+from holdfast.core.loop import input_guard, limit_checks, model_result, tool_calls
 from holdfast.core.loop.commands import CancelInFlight
 from holdfast.core.loop.events import (
     BufferSummarised,
@@ -43,8 +43,11 @@ def cancel(transition: Transition) -> None:
     """Cancel everything under way but the timer; `cancelling` is true while ends are awaited."""
     execution, step = transition.execution, transition.execution.current_step
     awaits_answer, children = awaits_model(transition) or execution.summary_under_way, _subagents(transition)
-    if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
+    asking = step is not None and step.inference_response is None
+    if execution.open_calls or execution.hooks_under_way or execution.guarding or asking:
         transition.do(CancelInFlight())
+    input_guard.withdraw(transition)
+    step = transition.execution.current_step
     transition.change(hooks_under_way=None, summary_under_way=False, cancelling=awaits_answer or bool(children))
     if step is not None and step.inference_response is not None:
         tool_calls.cancel_calls(transition, but=children)

@@ -8,6 +8,7 @@ from datetime import datetime
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.hooks import HookContext, HookTraits
 from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.tools.call_context import CallContext
 from holdfast.core.wire.execution_events import Observed
 
 
@@ -47,11 +48,15 @@ class SummariseBuffer:
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Run one tool call. `step_number` and `index` identify it across retries and restarts."""
+    """Run one tool call. `step_number` and `index` identify it across retries and restarts.
+
+    `context` is for a tool that takes a `ToolContext`, and none for any other.
+    """
 
     step_number: int
     index: int
     call: ToolCall
+    context: CallContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,13 @@ class SpawnSubagent:
     task: str
     budget: ExecutionBudget
     depth_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Resolve the definition of another agent and report `DefinitionChanged` by its rules, or `HandoffRefused`."""
+
+    agent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,7 @@ Command = (
     | SummariseBuffer
     | CallTool
     | SpawnSubagent
+    | HandOver
     | RunHooks
     | RequestApproval
     | CancelInFlight

@@ -14,7 +14,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
-from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ResultType
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 
@@ -97,7 +97,9 @@ class SummaryFailed:
 class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
-    `stop` is the reason for which the tool asks to stop, `stop_context` its facts.
+    `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
+    result is the JSON of a value. `metadata` are added to the agent's; a value of none removes an entry. Any worker in
+    any language can have written them: they are checked here.
     """
 
     call_id: str
@@ -106,6 +108,8 @@ class ToolReturned:
     at: datetime
     stop: str | None = None
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    result_type: ResultType = "text"
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +224,22 @@ class DefinitionChanged:
     `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. The
     next commands follow the new rules. `budget` replaces the execution's, none leaves it; limits count from the
     execution's start. At any other time the event changes nothing.
+
+    `handoff` is true for the end of a `HandOver`; else somebody changed the agent, and handoffs before that are over.
     """
 
     definition: AgentDefinition
     at: datetime
     budget: ExecutionBudget | None = None
+    handoff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffRefused:
+    """The conversation could not be handed over, for the reason in `error`: the agent goes on itself."""
+
+    error: ErrorRecord
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +278,7 @@ Event = (
     | RunContinued
     | StepDue
     | DefinitionChanged
+    | HandoffRefused
     | ChangeRefused
     | DriverFailed
 )

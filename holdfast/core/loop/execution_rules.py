@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import HANDOFF_TOOL, definition_digest, loop_tools
 from holdfast.core.agent.hooks import HookTraits, Trigger, in_order
 from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.stop_reasons import OverrideRule
-from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Rules:
         tools: what it may call, by name.
         hooks: the hooks that run, in the order they were registered.
         subagents: the agents it may call, by name.
+        handoffs: the agents it may hand the conversation to, by name.
+        origin_digest: the digest of the definition that the run was started with; by default this one's.
         depth_left: how deep agents may nest below it; by default the definition's `max_depth`.
         observed: whether `Emit` commands are wanted.
         step_by_step: whether the loop rests between two steps until `StepDue` comes.
@@ -31,6 +35,8 @@ class Rules:
     tools: Mapping[str, ToolTraits] = field(default_factory=dict[str, ToolTraits])
     hooks: Sequence[HookTraits] = ()
     subagents: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    handoffs: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    origin_digest: str = ""
     depth_left: int | None = None
     observed: bool = False
     step_by_step: bool = False
@@ -45,6 +51,22 @@ class Rules:
         rule = OverrideRule(reasons=self.definition.overridable, times_max=self.definition.max_overrides)
         object.__setattr__(self, "hooks_at", by_trigger)
         object.__setattr__(self, "override", rule)
+
+    @property
+    def own_tools(self) -> tuple[ToolSchema, ...]:
+        """The tools that the loop itself offers the model."""
+        return loop_tools(self.subagents, self.handoffs)
+
+    @property
+    def callable_names(self) -> tuple[str, ...]:
+        """Every name that the model may call."""
+        own = ((SPAWN_TOOL, self.subagents), (HANDOFF_TOOL, self.handoffs))
+        return (*self.tools, *(name for name, agents in own if agents))
+
+    @property
+    def origin(self) -> str:
+        """The digest of the definition that a handoff starts from."""
+        return self.origin_digest or definition_digest(self.definition)
 
     @property
     def depth(self) -> int:

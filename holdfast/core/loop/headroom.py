@@ -133,7 +133,7 @@ def lost_call(transition: Transition, failed: Usage) -> Usage:
 def _everything(transition: Transition) -> int:
     """Return the most tokens of the whole next input, counted anew."""
     context, rules = transition.state.context, transition.rules
-    opening = opening_tokens(context.system_prompt, rules.tools, rules.subagents, context.response_format)
+    opening = opening_tokens(context.system_prompt, rules.tools, rules.own_tools, context.response_format)
     policy = rules.definition.context
     return opening + messages_tokens(compiled(transition.store, policy, transition.execution.execution_id))
 

@@ -9,7 +9,9 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from holdfast.core.agent.hooks import Changes, merged
+from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX
+from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, RevisedAnswer
@@ -61,14 +63,26 @@ def deliver_pending(transition: Transition) -> None:
         transition.change(waiting_messages=(), answer_due=False)
 
 
-def merge_metadata(transition: Transition, entries: Mapping[str, JsonValue]) -> None:
+def merge_tool_metadata(transition: Transition, entries: Mapping[str, JsonValue], tool: str) -> None:
+    """Add what a tool has set to the agent's metadata, as `merge_metadata`; what is not allowed costs a warning."""
+    try:
+        checked = checked_metadata(entries)
+    except InvalidInput as error:
+        transition.warn(f"what the tool {tool!r} set as metadata was not accepted: {error.message}")
+        return
+    merge_metadata(transition, checked, f"what the tool {tool!r} set as metadata was")
+
+
+def merge_metadata(
+    transition: Transition, entries: Mapping[str, JsonValue], what: str = "the metadata of this run were"
+) -> None:
     """Add a run's metadata to the agent's; a value of none removes an entry. Too much is refused with a warning."""
     if not entries:
         return
     metadata = merged(transition.metadata, entries)
     if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
-        transition.warn(f"the metadata of this run were not accepted: {allowed}")
+        transition.warn(f"{what} not accepted: {allowed}")
         return
     transition.metadata = metadata
 

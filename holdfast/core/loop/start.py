@@ -10,7 +10,7 @@ from holdfast.core.agent.hooks import ENDING
 from holdfast.core.agent.initial_state import as_defined
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
-from holdfast.core.loop import headroom
+from holdfast.core.loop import handoffs, headroom
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -61,13 +61,18 @@ def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transi
 def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transition:
     """Give the agent its new definition, and the execution its new budget.
 
-    Metadata of the old definition stays where the new one has none.
+    Metadata of the old definition stays where the new one has none. Handoffs are over, unless the change is one.
     """
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
     state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
     transition = Transition(rules, state, execution, event.at)
     headroom.count_opening(transition)
+    if event.handoff:
+        handoffs.take_place(transition)
+    else:
+        transition.handover = None
+        transition.change(handing_over=None)
     return transition
 
 
@@ -85,7 +90,8 @@ def between_steps(state: AgentState) -> bool:
 def rests(execution: ExecutionState) -> bool:
     """Return whether nothing at all is under way: the loop rests between two steps until `StepDue`."""
     busy = execution.status.is_terminal or execution.cancelling or execution.current_step is not None
-    return not busy and execution.hooks_under_way is None and bool(execution.step_executions)
+    waits = execution.hooks_under_way is not None or execution.handing_over is not None
+    return not busy and not waits and bool(execution.step_executions)
 
 
 def may_change(state: AgentState, waiting: Iterable[Event]) -> bool:

@@ -13,6 +13,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
+from holdfast.core.loop.pending_messages import deliver_pending
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -121,8 +122,9 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 def conclude(transition: Transition) -> None:
     """Give the execution its final status, by the first row that holds (docs/spec.md, section 2).
 
-    Fatal errors were handled when their step ended (`judge_errors`).
+    Fatal errors were handled when their step ended (`judge_errors`). Messages that wait are added, unanswered.
     """
+    deliver_pending(transition)
     execution = transition.execution
     highest = execution.continuation.highest
     if execution.error is not None:

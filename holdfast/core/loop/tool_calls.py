@@ -13,11 +13,12 @@ the tool says that they run alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, reason_of, second_handoff
+from holdfast.core.agent.hooks import Changes, HookRun, Trigger
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
@@ -32,13 +33,23 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
+from holdfast.core.conversation.handoffs import Handoff
 from holdfast.core.conversation.messages import ToolCall
-from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
+from holdfast.core.conversation.steps import (
+    CallStage,
+    ErrorRecord,
+    InferenceResponse,
+    OpenCall,
+    Outcome,
+    ResultType,
+    ToolExecution,
+)
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.loop.model_retries import bounded_retry
+from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_traits import missing_arguments
@@ -79,7 +90,8 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
 def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
-    for index, call in enumerate(transition.step.requested_tool_calls):
+    for index, requested in enumerate(transition.step.requested_tool_calls):
+        call = requested.normalized  # the model's own text stays with what it requested: a call may yet be changed
         problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
@@ -118,9 +130,14 @@ def _problem_with(transition: Transition, call: ToolCall, index: int, before: Se
         problem = problem or problem_with_number(beside, transition.execution.subagents_started)
         if problem is not None:
             return problem
+    elif call.name == HANDOFF_TOOL and rules.handoffs:
+        problem = problem_with_handoff(call, rules.handoffs, len(transition.execution.handoffs))
+        if problem is None and any(each.call.name == HANDOFF_TOOL for each in before):
+            problem = second_handoff()
+        if problem is not None:
+            return problem
     elif call.name not in rules.tools:
-        names = (*rules.tools, SPAWN_TOOL) if rules.subagents else tuple(rules.tools)
-        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, names)}"
+        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, rules.callable_names)}"
         return ErrorRecord(type="UnknownTool", message=text, source=call.name)
     if index >= CALLS_PER_STEP_MAX:
         text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
@@ -145,7 +162,17 @@ def _run_call_hooks(transition: Transition, each: OpenCall, trigger: Trigger) ->
     transition.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
-def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
+def hooks_returned(transition: Transition, each: OpenCall, runs: Iterable[HookRun]) -> None:
+    """Change a call as its hooks say, and move it on unless one of them blocked it."""
+    changed: OpenCall | None = each
+    for run in runs:
+        if changed is not None and run.changes is not None:
+            changed = _changed_by(transition, changed, run.changes, run.name)
+    if changed is not None:
+        _after_hooks(transition, changed)
+
+
+def _changed_by(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when the hook blocked it, which answers the call."""
     if changes.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=changes.arguments))
@@ -158,7 +185,7 @@ def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes,
     return None
 
 
-def after_hooks(transition: Transition, each: OpenCall) -> None:
+def _after_hooks(transition: Transition, each: OpenCall) -> None:
     """Move a call on whose hooks have run."""
     if each.ended is not None:
         _close(transition, each, each.ended)
@@ -214,8 +241,13 @@ def _run(transition: Transition, each: OpenCall) -> None:
 def _run_call(transition: Transition, each: OpenCall) -> None:
     """Issue the command for this call's tool or subagent."""
     step, rules = transition.step.number, transition.rules
+    if each.call.name == HANDOFF_TOOL and rules.handoffs:
+        _hand_over(transition, each)
+        return
     if each.call.name != SPAWN_TOOL or not rules.subagents:
-        transition.do(CallTool(step_number=step, index=each.index, call=each.call))
+        traits = rules.tools.get(each.call.name)
+        context = transition.call_context(each.call) if traits is not None and traits.context else None
+        transition.do(CallTool(step_number=step, index=each.index, call=each.call, context=context))
         return
     problem = problem_with_spawn(each.call, rules.subagents, rules.depth)  # a hook or a person may have changed it
     if problem is not None:
@@ -241,15 +273,34 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     transition.emit(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
+def _hand_over(transition: Transition, each: OpenCall) -> None:
+    """Answer a handoff, which takes place when the step is complete: its other calls run first."""
+    handoffs = transition.rules.handoffs
+    problem = problem_with_handoff(each.call, handoffs, len(transition.execution.handoffs))  # it may have been changed
+    if problem is not None:
+        _close(transition, each, _ended(transition, each, Outcome.FAILED, error=problem))
+        return
+    handoff = Handoff(
+        step_number=transition.step.number,
+        from_agent=transition.rules.definition.name,
+        to_agent=str(each.call.arguments["agent"]),
+        reason=reason_of(each.call),
+        at=transition.at,
+    )
+    transition.change(handing_over=handoff)
+    _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=f"handed over to {handoff.to_agent}"))
+
+
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
     result, error = None, None
+    result_type: ResultType = "text"
     share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
     match event:
         case ToolReturned():
-            result = event.result
+            result, result_type = event.result, event.result_type
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
@@ -262,20 +313,34 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     if error is not None:
         error = replace(error, message=clamped_json(error.message, share))
     elif result is not None:
-        result = shortened(result, share)
+        whole, result = result, shortened(result, share)
+        result_type = result_type if result == whole else "text"  # what is cut is no JSON any more
     each = replace(each, started_at=event.started_at)
-    execution = _ended(transition, each, outcome, result=result, error=error)
+    execution = _ended(transition, each, outcome, result=result, result_type=result_type, error=error)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
-    if isinstance(event, ToolReturned) and event.stop is not None:
-        facts = {**event.stop_context, "tool": each.call.name, "call_id": each.call.id}
-        transition.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
+    if isinstance(event, ToolReturned):
+        _apply_wishes(transition, each.call, event)
+    _has_run(transition, each, execution)
+
+
+def _has_run(transition: Transition, each: OpenCall, execution: ToolExecution) -> None:
+    """Run the hooks behind a call that has run, if any; else it is answered."""
     if transition.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
         _put(transition, waiting)
         _run_call_hooks(transition, waiting, Trigger.AFTER_TOOL)
     else:
         _close(transition, each, execution)
+
+
+def _apply_wishes(transition: Transition, call: ToolCall, event: ToolReturned) -> None:
+    """Apply what a tool asks for besides its result: a stop, and changes of the metadata."""
+    if event.stop is not None:
+        facts = {**event.stop_context, "tool": call.name, "call_id": call.id}
+        transition.signal_now(StopReason.STOP_REQUESTED, event.stop, call.name, facts)
+    if event.metadata:
+        merge_tool_metadata(transition, event.metadata, call.name)
 
 
 def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -> None:
@@ -286,7 +351,7 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     still_open = {each.call.id: each for each in transition.execution.open_calls}
     for index, call in transition.step.unanswered_calls:
         if index not in but:
-            each = still_open.get(call.id) or OpenCall(index=index, call=call)
+            each = still_open.get(call.id) or OpenCall(index=index, call=call.normalized)
             _record(transition, each.ended or _cancelled(transition, each))
     transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
@@ -361,9 +426,7 @@ def answer_unknown_ends(transition: Transition) -> None:
 def _answer_unknown_tools(transition: Transition) -> None:
     """Answer the open calls of tools that no longer exist: another definition may resume a state."""
     for each in transition.execution.open_calls:
-        unknown = each.call.name not in transition.rules.tools and not (
-            each.call.name == SPAWN_TOOL and transition.rules.subagents
-        )
+        unknown = each.call.name not in transition.rules.callable_names
         problem = _problem_with(transition, each.call, each.index, ()) if unknown else None
         if problem is None or each.stage is CallStage.AFTER_TOOL:
             continue
@@ -407,6 +470,7 @@ def _ended(
     outcome: Outcome,
     *,
     result: str | None = None,
+    result_type: ResultType = "text",
     error: ErrorRecord | None = None,
 ) -> ToolExecution:
     return trusted(
@@ -415,6 +479,7 @@ def _ended(
         call=each.call,
         outcome=outcome,
         result=result,
+        result_type=result_type,
         error=error,
         started_at=each.started_at or transition.at,
         completed_at=transition.at,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from holdfast.core.agent.budget import LIMITS
 from holdfast.core.agent.execution_state import ExecutionState
 from holdfast.core.agent.hooks import HookContext, Trigger
 from holdfast.core.agent.state import AgentState
@@ -31,6 +32,7 @@ from holdfast.core.conversation.steps import AgentStep, ErrorRecord, ToolExecuti
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.loop.commands import Command, Emit
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.tools.call_context import BudgetLeft, CallContext
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived
 
 HOOK_MESSAGES_MAX: Final = 10
@@ -44,7 +46,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -52,6 +54,7 @@ class Transition:
         self.execution = execution
         self.store = before.context.store
         self.metadata = before.context.metadata
+        self.handover = before.handover
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -63,6 +66,8 @@ class Transition:
         context, changes = before.context, dict[str, Any]()
         if self.store is not context.store or self.metadata is not context.metadata:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
+        if self.handover is not before.handover:
+            changes["handover"] = self.handover
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before
@@ -178,10 +183,31 @@ class Transition:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
 
+    def note_override(self) -> None:
+        """Count the override when the step under way goes on only because a hook asked for it."""
+        if self.execution.continuation.standing and not self.must_stop:
+            self.change(continuation=self.execution.continuation.overriding_now())
+
     @property
     def must_stop(self) -> bool:
         """Whether the loop must stop before the step under way is complete."""
         return self.execution.continuation.forbids(self.rules.override)
+
+    def call_context(self, call: ToolCall) -> CallContext:
+        """Return what the tool of `call` may know, as of now."""
+        execution = self.execution
+        left = execution.budget.after(execution.use(self.at))
+        return trusted(
+            CallContext,
+            agent=self.rules.definition.name,
+            agent_id=self._before.agent_id,
+            parent_agent_id=self._before.parent_agent_id,
+            step=self.step.number,
+            call_id=call.id,
+            deadline=execution.time_limit_at,
+            budget_left=trusted(BudgetLeft, **{limit.name: limit.of(left) for limit in LIMITS}),
+            metadata=self.metadata,
+        )
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
@@ -214,5 +240,7 @@ class Transition:
             execution_count=state.execution_count,
             steps=steps,
             tool_executions=step.tool_executions if step else (),
+            message_count=len(state.messages),
+            deadline=self.execution.time_limit_at,
             errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
         )

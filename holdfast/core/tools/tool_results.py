@@ -12,8 +12,11 @@ from pydantic_core import to_json
 
 from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.base.truncation import shortened
+from holdfast.core.conversation.steps import ResultType
 from holdfast.core.conversation.stop_reasons import StopContext
 
 _STOP_CONTEXT: Final = TypeAdapter[Mapping[str, JsonValue]](StopContext)
@@ -35,20 +38,40 @@ class ToolReply(Frozen):
     """A tool's result as the bounded text the model sees, and why the tool asks to stop, if it does."""
 
     text: str
+    result_type: ResultType = "text"
+    """`json` only for a whole result: what was cut is no JSON any more."""
     stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    """Changes of the agent's metadata; the loop checks them."""
 
 
 def reply_of(value: object) -> ToolReply:
     """Return the reply for a tool's return value."""
-    return reply_with(bounded_result(whole_text(value)), value)
+    whole = whole_text(value)
+    return reply_with(bounded_result(whole), value, whole)
 
 
-def reply_with(text: str, value: object) -> ToolReply:
-    """Return `text` as the reply of a tool that returned `value`; a StopRun asks to stop the run. Never raises."""
+def reply_with(text: str, value: object, whole: str) -> ToolReply:
+    """Return `text`, the part of the `whole` that the model sees, as the reply of a tool that returned `value`.
+
+    A StopRun asks to stop the run. Never raises.
+    """
+    result = value.result if isinstance(value, StopRun) else value
+    result_type: ResultType = "json" if text == whole and not isinstance(result, str) and is_json(text) else "text"
     if not isinstance(value, StopRun):
-        return ToolReply(text=text)
-    return ToolReply(text=text, stop=clamped(str(value.reason), REASON_CHARS_MAX), stop_context=_fitting(value.context))
+        return ToolReply(text=text, result_type=result_type)
+    stop, context = clamped(str(value.reason), REASON_CHARS_MAX), _fitting(value.context)
+    return ToolReply(text=text, result_type=result_type, stop=stop, stop_context=context)
+
+
+def is_json(text: str) -> bool:
+    """Return whether `text` is JSON that can be read wherever a state is: a bounded depth, finite numbers."""
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def whole_text(value: object) -> str:

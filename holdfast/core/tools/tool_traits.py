@@ -10,12 +10,13 @@ from pydantic import Field, JsonValue, ValidationError
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.frozen import Frozen, canonical, is_none, replace
 from holdfast.core.base.retries import TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import FETCH_TOOL, RECORDS_TOOL
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.messages import NAME_PATTERN
+from holdfast.core.tools.mcp_servers import ServerName
 
 REQUIRED_ARGUMENTS_MAX: Final = 32
 """The most required arguments that a run checks; a tool with more checks for missing ones itself."""
@@ -38,7 +39,7 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote")
+DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp")
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -53,12 +54,15 @@ RESERVED_NAMES: Final = frozenset(
         "branch_conversation",
         "find_session",
         "keep_session",
+        "resolve_mcp",
+        "call_mcp_tool",
         "spawn",
+        "handoff",
         FETCH_TOOL,
         RECORDS_TOOL,
     }
 )
-"""The names of our own activities and of our own tools, for subagents, long results and records."""
+"""The names of our own activities and of our own tools, for subagents, handoffs, long results and records."""
 
 
 class ToolTraits(Frozen):
@@ -85,6 +89,8 @@ class ToolTraits(Frozen):
     """In how many steps in a row it may have the model try again (ModelRetry)."""
     required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
     """The arguments without which no call of it starts."""
+    mcp: ServerName | None = None
+    """The MCP server that serves it; none for a tool of a worker's own."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)
@@ -128,19 +134,28 @@ class ToolOptions(RemoteOptions, total=False):
 
 
 class ToolSchema(Frozen):
-    """A tool as the model sees it; `parameters` is a JSON Schema object."""
+    """A tool as the model sees it; `parameters` is a JSON Schema object.
+
+    `output` is the JSON Schema of its results, where it declares one; chat completions have no place for it.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, JsonValue]
+    output: Mapping[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
 
 
-def schema_of(tool_name: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSchema:
+def schema_of(
+    tool_name: str,
+    description: str,
+    parameters: Mapping[str, JsonValue],
+    output: Mapping[str, JsonValue] | None = None,
+) -> ToolSchema:
     """Return the tool's schema; raises InvalidInput when the description is too long."""
     if len(description) > TOOL_DESCRIPTION_CHARS_MAX:
         size = f"its description (a docstring before its sections) has {len(description):,} characters"
         raise InvalidInput(f"tool {tool_name!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
-    return ToolSchema(name=tool_name, description=description, parameters=parameters)
+    return ToolSchema(name=tool_name, description=description, parameters=parameters, output=output)
 
 
 def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
@@ -148,7 +163,7 @@ def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
     names = schema.parameters.get("required")
     required = tuple(map(str, names)) if isinstance(names, list) else ()
     checked = required if len(required) <= REQUIRED_ARGUMENTS_MAX else ()
-    return replace(traits, described_bytes=len(canonical(schema)), required=checked)
+    return replace(traits, described_bytes=len(canonical(replace(schema, output=None))), required=checked)
 
 
 def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) -> str | None:

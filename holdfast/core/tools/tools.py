@@ -1,7 +1,7 @@
 """`@tool`: makes a Python function a tool that a model can call. Describes and checks tools; the drivers run them.
 
 The function's name, annotations and Google-style docstring become the schema the model sees. A parameter annotated
-`ToolContext` is filled in by us and hidden from the model.
+`ToolContext` is filled in by us and hidden from the model; so is one whose type is not JSON: a `@resource` gives it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,39 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast, get_args, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.tools.output_types import OutputType, output_type
 from holdfast.core.tools.schema_arguments import any_arguments, object_parameters, object_schema
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_traits import (
@@ -53,6 +77,10 @@ class Tool(Generic[P, R]):
     arguments: type[BaseModel]
     context_parameter: str | None
     retry_on: tuple[type[Exception], ...] = field(default=(), kw_only=True)
+    output: OutputType | None = field(default=None, kw_only=True)
+    """What its return annotation declares; none leaves results unchecked."""
+    resources: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
+    """The parameters that take a resource, by name, with their types."""
     checked_by_schema: bool = field(default=False, kw_only=True)
     object_parameter: str | None = field(default=None, kw_only=True)
     source: str = field(default="", kw_only=True)
@@ -145,14 +173,18 @@ def tool(
         traits = traits_of(tool_name, options, retry_on)
         summary, about = _docstring(target)
         text = summary if description is None else description
+        output = output_type(tool_name, target)
+        promised = None if output is None else output.schema
         whole: str | None = None
+        resources: Mapping[str, Any] = {}
         if schema is None:
-            arguments, context_parameter = _arguments_model(tool_name, target, about)
+            arguments, context_parameter, resources = _arguments_model(tool_name, target, about)
             parameters = arguments.model_json_schema()
             parameters.pop("title", None)
-            model_schema = schema_of(tool_name, text, parameters)
+            model_schema = schema_of(tool_name, text, parameters, promised)
         else:
             arguments, model_schema = any_arguments(tool_name), object_schema(tool_name, text, schema, "schema")
+            model_schema = replace(model_schema, output=promised)
             whole, context_parameter = object_parameters(tool_name, target, schema)
         return Tool(
             target,
@@ -161,6 +193,8 @@ def tool(
             arguments,
             context_parameter,
             retry_on=retry_on,
+            output=output,
+            resources=resources,
             checked_by_schema=schema is not None,
             object_parameter=whole,
             source=f"{target.__module__}.{getattr(target, '__qualname__', tool_name)}",
@@ -171,8 +205,8 @@ def tool(
 
 def _arguments_model(
     tool_name: str, function: Callable[..., Any], about: Mapping[str, str]
-) -> tuple[type[BaseModel], str | None]:
-    """Return a model of the function's parameters, and the name of the one that takes the context."""
+) -> tuple[type[BaseModel], str | None, Mapping[str, Any]]:
+    """Return a model of the parameters, the name of the one that takes the context, and those that take resources."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, tuple[Any, FieldInfo]] = {}
     context_parameter: str | None = None
@@ -189,8 +223,29 @@ def _arguments_model(
         # fields have names of ours, because a parameter may be called like something of pydantic's (`json`, `_id`)
         fields[f"argument_{len(fields)}"] = (hints[parameter.name], cast("FieldInfo", field_info))
     config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    model = create_model(tool_name, __config__=config, **cast("dict[str, Any]", fields))
-    return model, context_parameter
+    try:
+        return create_model(tool_name, __config__=config, **cast("dict[str, Any]", fields)), context_parameter, {}
+    except PydanticUserError:  # what is no JSON type, a resource may give
+        taken = {name: each for name, each in fields.items() if not is_json_type(each[0])}
+        if not taken:
+            raise
+    own = {name: each for name, each in fields.items() if name not in taken}
+    model = create_model(tool_name, __config__=config, **cast("dict[str, Any]", own))
+    return model, context_parameter, {str(info.alias): plain_type(hint) for hint, info in taken.values()}
+
+
+def is_json_type(hint: Any) -> bool:  # noqa: ANN401  # whatever stands as an annotation
+    """Return whether a model could send values of this type, as JSON."""
+    try:
+        TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        return False
+    return True
+
+
+def plain_type(hint: object) -> object:
+    """Return a type without what `Annotated` adds to it."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:

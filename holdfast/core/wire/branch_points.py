@@ -15,6 +15,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import counted, joined_models
+from holdfast.core.conversation.handoffs import Handover
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 from holdfast.core.conversation.steps import AgentStep
 from holdfast.core.wire.carry_over import STEPS
@@ -56,6 +57,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
         current_step_started_at=None,
         open_calls=(),
         waiting_messages=(),
+        handoffs=tuple(each for each in state.running.handoffs if each.step_number <= steps),
         answer_due=False,
         error=None,
     )
@@ -63,11 +65,19 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
     tails = zip(names, snapshot.messages, strict=True)
     return replace(
         snapshot,
-        head=replace(snapshot.head, execution=execution),
+        head=replace(snapshot.head, execution=execution, handover=_handover_after(state, steps)),
         parts=_parts(snapshot.parts, lengths),
         steps=_tail(snapshot.parts, STEPS, snapshot.steps, lengths),
         messages=tuple(_tail(snapshot.parts, name, tail, lengths) for name, tail in tails),
     )
+
+
+def _handover_after(state: AgentState, steps: int) -> Handover | None:
+    """Return which agent had the conversation after so many steps: the one that the next handoff was from."""
+    undone = next((each for each in state.running.handoffs if each.step_number > steps), None)
+    if undone is None or state.handover is None:
+        return state.handover
+    return replace(state.handover, agent=undone.from_agent)
 
 
 def _length_after(state: AgentState, steps: int) -> int:

@@ -11,6 +11,7 @@ from typing import Final, Self
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
@@ -30,13 +31,14 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
-from holdfast.core.base.json_values import ShallowMap
+from holdfast.core.base.json_values import JsonMap, ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.mcp_servers import ServerName
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
@@ -61,6 +63,8 @@ INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
+RESOLVE_MCP_ACTIVITY: Final = "resolve_mcp"
+CALL_MCP_TOOL_ACTIVITY: Final = "call_mcp_tool"
 TAKE_UP_ACTIVITY: Final = "take_up"
 SNAPSHOT_QUERY: Final = "snapshot"
 PART_QUERY: Final = "part"
@@ -73,12 +77,15 @@ WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The type of the failure of a call that was under way when its worker shut down."""
 
 REPLY_KIND: Final = "holdfast.reply"
-"""The `kind` of a tool's result that can also ask to stop: an object with `text` and `stop`."""
+"""The `kind` of a tool's result that says more than a text: an object with `text`, its `type` (`json`) and `stop`."""
 
 TOOLS_BUSY: Final = "ToolsBusy"
 """The type of the failure of a tool call that found no slot; its detail is the number of attempts it used."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
+
+MCP_LEFT_OUT_MAX: Final = 20
+"""How many lines about left out MCP tools a history keeps."""
 
 
 def waiting_queue(task_queue: str) -> str:
@@ -194,11 +201,13 @@ class ToolsRequest(Frozen):
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
+    mcp: Digest | None = None
+    """The catalog of its MCP servers' tools, in the record store."""
     at: AwareDatetime
 
     @classmethod
-    def of(cls, definition: AgentDefinition, at: datetime) -> Self:
-        """Return the request of an agent with this definition."""
+    def of(cls, definition: AgentDefinition, at: datetime, mcp: Digest | None = None) -> Self:
+        """Return the request of an agent with this definition, and that catalog of MCP tools."""
         return cls(
             agent=definition.name,
             tools=definition.tools,
@@ -208,6 +217,7 @@ class ToolsRequest(Frozen):
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,
+            mcp=mcp,
             at=at,
         )
 
@@ -227,6 +237,33 @@ class ToolCatalog(Frozen):
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""
     prices: Prices | None = None
+    mcp: Digest | None = None
+    """The catalog of MCP tools that those of `tools` with a server are from."""
+
+
+class McpRequest(Frozen):
+    """The MCP servers that an agent names, for its worker to list."""
+
+    agent: str
+    servers: tuple[ServerName, ...]
+
+
+class McpResolved(Frozen):
+    """The catalog of the servers' tools, which is in the record store, and what was left out of it."""
+
+    catalog: Digest
+    tools: int
+    left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
+
+
+class McpCall(Frozen):
+    """One call of an MCP server's tool, by the name and the catalog that the run has pinned."""
+
+    catalog: Digest
+    name: str
+    arguments: JsonMap
+    step: int
+    call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
 
 
 class PickupTime(Frozen):
@@ -281,8 +318,10 @@ class ExecutionInput(SparseForm):
 
     A Temporal run that continues another, or a `state`, has sealed segments as further arguments; the `question` of the
     former is empty, that of the latter can be.
-    `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
-    below this one. `metadata` are the run's own; its subagents get them, too.
+    `subagents` are all agents that the definition, or one of those, may call or hand over to. `origin` is the digest
+    of the definition that a conversation began with, where `definition` is another: after a handoff, or with the prompt
+    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own;
+    its subagents get them, too.
     """
 
     agent_id: Id
@@ -290,6 +329,7 @@ class ExecutionInput(SparseForm):
     question: str
     budget: ExecutionBudget
     subagents: tuple[AgentDefinition, ...] = ()
+    origin: Digest | None = None
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
     parent_agent_id: Id | None = None
     depth_left: int | None = None
@@ -344,7 +384,8 @@ class InferenceInput(SparseForm):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only. Numbers are those of `commands.CallModel` and the definition; `metadata` are for a compiler.
+    first call only. Numbers are those of `commands.CallModel` and the definition; `metadata` and `run` are for a
+    compiler.
     """
 
     opening: TranscriptPrefix | None = None
@@ -357,6 +398,7 @@ class InferenceInput(SparseForm):
     patience_seconds: float = MODEL_PATIENCE_SECONDS
     input_max: int | None = None
     metadata: ShallowMap | None = None
+    run: RunFacts | None = None
     continues: Id | None = None
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
 

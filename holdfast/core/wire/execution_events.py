@@ -1,10 +1,10 @@
-"""Execution events: the twenty kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
+"""Execution events: the twenty-one kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
     AgentExecutionStarted
       AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
         (ApprovalRequested  ApprovalResolved)  ToolCallStarted  ToolCallCompleted | ToolCallBlocked
         (SubagentSpawned  SubagentCompleted)
-      AgentStepCompleted  TokenUsageReported  ContinuationEvaluated
+      AgentStepCompleted  TokenUsageReported  ContinuationEvaluated  (AgentHandedOff)
     AgentExecutionStopped  (hooks of the end)  AgentExecutionCompleted | AgentExecutionFailed
 
     at any time: StopSignalReceived  MessageInjected  HookExecuted
@@ -139,6 +139,16 @@ class ContinuationEvaluated(Observed):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentHandedOff(Observed):
+    """The conversation went from one agent to another, for the reason that the model gave, if any."""
+
+    kind: Literal["AgentHandedOff"] = field(default="AgentHandedOff", kw_only=True)
+    from_agent: str
+    to_agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopSignalReceived(Observed):
     """A stop signal arrived."""
 
@@ -268,6 +278,7 @@ AnyObserved = Annotated[
     | AgentStepCompleted
     | TokenUsageReported
     | ContinuationEvaluated
+    | AgentHandedOff
     | StopSignalReceived
     | AgentExecutionStopped
     | AgentExecutionCompleted

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -28,6 +29,15 @@ class TranscriptPrefix(Frozen):
     """The names the model may call, in the order it is offered them."""
     spawn: ToolSchema | None = None
     """The tool that starts subagents, if there are any: its schema follows from them, not from the worker."""
+    mcp: Digest | None = None
+    """The catalog with the schemas of its MCP tools, if there are any."""
+    handoff: ToolSchema | None = None
+    """The tool that hands the conversation over, likewise."""
+
+    @property
+    def own_tools(self) -> tuple[ToolSchema, ...]:
+        """The tools that the loop itself offers the model."""
+        return tuple(each for each in (self.spawn, self.handoff) if each is not None)
 
 
 class TranscriptMark(Frozen):

@@ -25,7 +25,7 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
@@ -64,7 +64,11 @@ def content_of(value: object) -> str:
 
 def arguments_of(value: object) -> str:
     """Arguments are a JSON text; some servers send the object itself."""
-    return json.dumps(value) if isinstance(value, dict) else text_of(value)
+    if not isinstance(value, dict):
+        return text_of(value)
+    compact = (",", ":")  # in our own spelling: there is no text of the model's to keep
+    text = json.dumps(value, ensure_ascii=False, separators=compact)
+    return text if encodable(text) == text else json.dumps(value, separators=compact)
 
 
 def _count(value: object) -> int | None:
@@ -206,4 +210,4 @@ def _calls(wire_calls: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
             unread = ToolCall.parse(call.id, call.function.name, "")
             text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
             calls.append(unread.model_copy(update={"malformed": text}))
-    return tuple(calls)
+    return bounded_spelling(calls)

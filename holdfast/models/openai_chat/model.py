@@ -210,7 +210,7 @@ def _wire_part(part: Part) -> dict[str, Any]:
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.sent_arguments}}
 
 
 def _wire_tool(tool: ToolSchema) -> dict[str, Any]:

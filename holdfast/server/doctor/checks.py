@@ -65,7 +65,9 @@ async def _versions() -> list[Finding]:
 
 
 async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
-    return [machine_findings.agents(str(settings.agents_dir), settings.modules, sorted(await shared(agents)))]
+    names = sorted(await shared(agents))
+    await machine_facts.apart(partial(machine_facts.check_resources, settings.modules))
+    return [machine_findings.agents(str(settings.agents_dir), settings.modules, names)]
 
 
 async def _model() -> list[Finding]:

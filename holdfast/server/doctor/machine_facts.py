@@ -19,11 +19,22 @@ from urllib.parse import urlsplit
 
 from holdfast import __version__
 from holdfast.connection.data_directory import DataDirectory
+from holdfast.core.agent.agent import agents_in
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.tools.resources import resources_for
+from holdfast.runtime.imports import imported_module
 from holdfast.server.doctor.machine_findings import DataFacts, Parts
 from holdfast.server.server_process import serves
 
 T = TypeVar("T")
+
+
+def check_resources(modules: Iterable[str]) -> None:
+    """Raise InvalidInput where a tool of the modules takes a resource that they do not give, as a worker would."""
+    imported = [imported_module(name) for name in modules]
+    toolset = Toolset.of_modules(imported).joined(*(agent.toolset for agent in agents_in(imported)))
+    resources_for(toolset.tools, toolset.resources)
 
 
 async def apart(function: Callable[[], T]) -> T:

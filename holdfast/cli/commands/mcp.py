@@ -1,0 +1,169 @@
+"""`holdfast mcp`: the MCP servers that agents may name, what each offers, and a call to try."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+from pydantic import JsonValue
+from rich.markup import escape
+from rich.table import Table
+
+from holdfast.cli.busy_indicator import busy
+from holdfast.cli.options import AsJson, McpFile
+from holdfast.cli.screens import output
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.display_text import on_a_line
+from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.pool import MISSING, McpPool
+from holdfast.mcp.server_file import DEFAULT_FILE, FORM, read_servers
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
+    from holdfast.mcp.answers import McpAnswer
+    from holdfast.mcp.listing import Offer
+
+ABOUT_CHARS_MAX: Final = 200
+"""As much of a description is shown in a table."""
+
+
+def mcp(
+    server: Annotated[
+        str | None, typer.Argument(metavar="SERVER", help="A server of the file; without one: all.")
+    ] = None,
+    call: Annotated[
+        str | None, typer.Option(help="Call this tool, by the server's name for it.", metavar="TOOL")
+    ] = None,
+    args: Annotated[str, typer.Option(help="The call's arguments, a JSON object.", metavar="JSON")] = "{}",
+    *,
+    mcp_file: McpFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the MCP servers that agents may name; of one, its tools, resources and prompts; or try a call."""
+    file = mcp_file or (Path(os.environ["HOLDFAST_MCP"]) if os.environ.get("HOLDFAST_MCP") else None)
+    servers = read_servers(file)
+    if server is None:
+        if call is not None:
+            raise InvalidInput("name the server whose tool is to be called: holdfast mcp SERVER --call TOOL")
+        _servers(servers, file or DEFAULT_FILE, as_json=as_json)
+        return
+    if server not in servers:
+        where = f"the MCP servers of {file or DEFAULT_FILE}"
+        raise InvalidInput(f"{server[:80]!r} is none of {where}; {suggestion(server, servers)}")
+    _check_installed()
+    asking = busy(f"asking the MCP server {server}")
+    if call is None:
+        with asking:
+            catalog, offer = asyncio.run(_looked_at(servers[server]))
+        _offer(servers[server], catalog, offer, as_json=as_json)
+    else:
+        with asking:
+            answer = asyncio.run(_called(servers[server], call, _arguments(args)))
+        _answer(answer, as_json=as_json)
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise MissingPart(MISSING)
+
+
+def _arguments(text: str) -> dict[str, JsonValue]:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--args is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput('--args is not a JSON object; write for example --args \'{"query": "news"}\'')
+    return cast("dict[str, JsonValue]", value)
+
+
+async def _looked_at(server: McpServer) -> tuple[McpCatalog, Offer]:
+    from holdfast.mcp.listing import catalog_of, offer_of
+
+    pool = McpPool({server.name: server}, os.environ)
+    try:
+        async with pool.connection(server) as connection:
+            return await catalog_of([connection]), await offer_of(connection)
+    finally:
+        await pool.close()
+
+
+async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue]) -> McpAnswer:
+    pool = McpPool({server.name: server}, os.environ)
+    try:
+        async with pool.connection(server) as connection:
+            return await connection.call(tool, arguments)
+    finally:
+        await pool.close()
+
+
+def _servers(servers: dict[str, McpServer], file: Path, *, as_json: bool) -> None:
+    if as_json:
+        output.as_json([each.model_dump(mode="json", exclude_defaults=True) for each in servers.values()])
+        return
+    if not servers:
+        output.console().print(escape(f"no MCP servers: there is no {file}; {FORM}"))
+        return
+    table = Table("server", "where", "trusted", box=None, pad_edge=False)
+    for each in servers.values():
+        table.add_row(each.name, escape(printable(each.place)), "yes" if each.trusted else "no")
+    output.tables().print(table)
+
+
+def _offer(server: McpServer, catalog: McpCatalog, offer: Offer, *, as_json: bool) -> None:
+    if as_json:
+        output.as_json(
+            {
+                "server": server.name,
+                "protocol": offer.protocol,
+                "title": offer.title,
+                "digest": catalog.digest,
+                "tools": [tool.model_dump(mode="json") for tool in catalog.tools],
+                "left_out": list(catalog.left_out),
+                "resources": [each.model_dump(mode="json", exclude_none=True) for each in offer.resources],
+                "prompts": [each.model_dump(mode="json", exclude_none=True) for each in offer.prompts],
+            }
+        )
+        return
+    screen = output.console()
+    screen.print(escape(printable(f"{offer.title or server.name}, protocol {offer.protocol}")))
+    for title, rows in (
+        ("tools", [(tool.name, _hints(tool), tool.description) for tool in catalog.tools]),
+        ("resources", [(_uri(each), "", each.description or each.name) for each in offer.resources]),
+        ("prompts", [(each.name, "", each.description or "") for each in offer.prompts]),
+    ):
+        if rows:
+            table = Table(title, "", "", box=None, pad_edge=False)
+            for name, hint, about in rows:
+                table.add_row(escape(printable(name)), hint, escape(on_a_line(about, ABOUT_CHARS_MAX)))
+            output.tables().print(table)
+    for line in catalog.left_out:
+        screen.print(escape(printable(f"left out: {line}")))
+
+
+def _uri(resource: Any) -> str:  # noqa: ANN401  # the SDK's two kinds of resource
+    return str(getattr(resource, "uri", None) or resource.uri_template)
+
+
+def _hints(tool: McpTool) -> str:
+    """Return what the server claims of the tool, in a word or two."""
+    said = tool.annotations
+    words = (("read-only", said.read_only), ("idempotent", said.idempotent), ("destructive", said.destructive))
+    return ", ".join(word for word, holds in words if holds)
+
+
+def _answer(answer: McpAnswer, *, as_json: bool) -> None:
+    if as_json:
+        output.as_json({"text": answer.text, "value": answer.value, "is_error": answer.is_error})
+    else:
+        output.console().print(escape(printable(answer.text)))
+    if answer.is_error:
+        raise typer.Exit(4)

@@ -1,0 +1,116 @@
+"""`McpAnswer`: what a tool of an MCP server answered, as the text that a model reads and the parts it cannot read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from holdfast.core.base.safe_text import encodable
+
+PARTS_MAX: Final = 1_000
+"""The most parts of an answer that are looked at."""
+
+EXACT_BYTES_MAX: Final = 10_000
+"""Up to this size a part's bytes are told exactly."""
+
+URI_CHARS_MAX: Final = 500
+"""As much of an address is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A part that is no text: a picture, a sound, a file; `kind` says which, `media_type` is its MIME type."""
+
+    kind: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class McpAnswer:
+    """A tool's answer: `text` for the model, `value` as the server structured it, and `media` that `text` mentions.
+
+    `is_error` is what the tool itself says. `structured` tells a `value` of null from none.
+    """
+
+    text: str
+    value: JsonValue = None
+    structured: bool = False
+    is_error: bool = False
+    media: tuple[Media, ...] = ()
+
+    def with_warning(self, output: Mapping[str, Any] | None) -> McpAnswer:
+        """Return the answer, with a warning in its text where it does not fit the schema `output`.
+
+        It is never asked again for that: the tool has had its effect.
+        """
+        if output is None or self.is_error:
+            return self
+        from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
+
+        problems = schema_problems(self.value, output) if self.structured else ["there is no structured answer"]
+        if not problems:
+            return self
+        warning = f"[warning: the answer does not fit the schema that its server declares: {'; '.join(problems)}]"
+        return McpAnswer(f"{self.text}\n{warning}".lstrip(), self.value, self.structured, self.is_error, self.media)
+
+
+def answer_of(result: CallToolResult) -> McpAnswer:
+    """Return what `result` says; a structured answer without any text is shown as JSON."""
+    media: list[Media] = []
+    parts = [_part(each, media) for each in result.content[:PARTS_MAX]]
+    if len(result.content) > PARTS_MAX:
+        parts.append(f"[{len(result.content) - PARTS_MAX} more parts]")
+    structured = "structured_content" in result.model_fields_set
+    value: JsonValue = result.structured_content
+    if structured and not parts:
+        parts = [to_json(value, inf_nan_mode="strings").decode()]
+    text = encodable("\n".join(part for part in parts if part))
+    return McpAnswer(text, value, structured, result.is_error, tuple(media))
+
+
+def _part(part: ContentBlock, media: list[Media]) -> str:
+    match part:
+        case TextContent():
+            return part.text
+        case ImageContent():
+            return _medium("image", part.mime_type, part.data, media)
+        case AudioContent():
+            return _medium("audio", part.mime_type, part.data, media)
+        case ResourceLink():
+            about = f": {part.description}" if part.description else ""
+            return f"[resource {part.name!r} at {part.uri[:URI_CHARS_MAX]}{about}]"
+        case EmbeddedResource():
+            inner = part.resource
+            if isinstance(inner, BlobResourceContents):
+                return _medium("file", inner.mime_type or "application/octet-stream", inner.blob, media)
+            return inner.text
+
+
+def _medium(kind: str, media_type: str, data: str, media: list[Media]) -> str:
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return f"[{kind}, {media_type[:URI_CHARS_MAX]}: its data is damaged]"
+    media.append(Media(kind, media_type, decoded))
+    return f"[{kind}, {media_type[:URI_CHARS_MAX]}, {_size(len(decoded))}]"
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < EXACT_BYTES_MAX else f"{count / 1_000:,.0f} KB"

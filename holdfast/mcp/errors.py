@@ -1,0 +1,22 @@
+"""What goes wrong with an MCP server: before a call, in its answer, and after it was sent."""
+
+from __future__ import annotations
+
+from holdfast.core.base.errors import HoldfastError
+
+
+class McpUnavailable(HoldfastError):
+    """The server cannot be started or reached, or speaks no protocol of ours: nothing was called."""
+
+    exit_code = 6
+
+
+class McpCallFailed(HoldfastError):
+    """The server answered that the call failed, or refused it; the message is the server's, bounded."""
+
+
+class McpOutcomeUnknown(HoldfastError):
+    """The call was sent and its answer was lost: the connection broke, the time was over, or it was unreadable.
+
+    The tool may have had its effect.
+    """

@@ -1,0 +1,95 @@
+"""`mcp.yaml`: the MCP servers that a process knows. Read and checked here; nothing is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, cast
+
+import yaml
+from pydantic import ValidationError
+
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
+from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, VARIABLE, McpServer
+from holdfast.runtime.plain_yaml import PlainLoader
+
+DEFAULT_FILE: Final = Path("mcp.yaml")
+
+FORM: Final = "write `servers:` and below it a name, a colon, and the server's `url` or `command`"
+
+
+def read_servers(file: Path | None) -> dict[str, McpServer]:
+    """Return the servers of the file by name; without a file, those of DEFAULT_FILE, if that exists.
+
+    Raises InvalidInput with every problem in one line.
+    """
+    path = file or DEFAULT_FILE
+    if file is None and not path.exists():
+        return {}
+    try:
+        with path.open("rb") as opened:
+            text = opened.read(DEFINITION_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}; {FORM}") from None
+    if len(text) > DEFINITION_BYTES_MAX:
+        raise InvalidInput(f"{path}: is larger than {DEFINITION_BYTES_MAX:,} bytes; no list of servers is")
+    return servers_of(text, str(path))
+
+
+def servers_of(text: str | bytes, where: str) -> dict[str, McpServer]:
+    """Return the servers that the text of a file called `where` describes. Raises InvalidInput."""
+    try:
+        data: object = yaml.load(text, PlainLoader)  # noqa: S506  # a SafeLoader without aliases
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{where}: the YAML cannot be read: {' '.join(str(error).split())[:300]}") from None
+    whole = _mapping(data) or {}
+    for unknown in (each for each in whole if each != "servers"):
+        raise InvalidInput(f"{where}: unknown field {unknown[:80]!r}, {nearest(unknown, ['servers'])}")
+    named = _mapping(whole.get("servers"))
+    if not named:
+        raise InvalidInput(f"{where}: names no servers; {FORM}")
+    if len(named) > SERVERS_MAX:
+        raise InvalidInput(f"{where}: names {len(named)} servers, at most {SERVERS_MAX} are allowed")
+    servers: dict[str, McpServer] = {}
+    problems: list[str] = []
+    for name, fields in named.items():
+        try:
+            servers[name] = _server(name, fields)
+        except ValidationError as error:
+            problems.append(f"servers.{name[:80]}: {problems_text(error)}")
+        except InvalidInput as error:
+            problems.append(f"servers.{name[:80]}: {error.message}")
+    if problems:
+        raise InvalidInput(f"{where}: {' '.join(clamped('; '.join(problems), REPORT_CHARS_MAX).split())}")
+    return servers
+
+
+def _server(name: str, fields: object) -> McpServer:
+    values = _mapping(fields)
+    if values is None:
+        raise InvalidInput("is not a mapping; give it a `url` or a `command`")
+    if isinstance(command := values.get("command"), str):
+        raise InvalidInput(f"`command` is a list of its words: [{', '.join(command.split())}]")
+    for unknown in (each for each in values if each not in McpServer.model_fields):
+        raise InvalidInput(f"unknown field {unknown[:80]!r}, {nearest(unknown, McpServer.model_fields)}")
+    return McpServer.model_validate({"name": name, **values})
+
+
+def _mapping(value: object) -> dict[str, object] | None:
+    """Return a YAML mapping with its names as texts; none for anything else."""
+    if not isinstance(value, dict):
+        return None
+    return {str(name): each for name, each in cast("dict[object, object]", value).items()}
+
+
+def resolved_text(text: str, environment: Mapping[str, str], server: str) -> str:
+    """Return `text` with the values of the variables it refers to. Raises InvalidInput for one that is not set."""
+    for name in VARIABLE.findall(text):
+        if name not in environment:
+            problem = f"the MCP server {server!r} needs the variable {name}, which is not set"
+            raise InvalidInput(f"{problem}; set it where this process is started")
+    return VARIABLE.sub(lambda match: environment[match[1]], text)

@@ -1,0 +1,75 @@
+"""`holdfast mcp`: what servers there are, what one offers, and a call to try."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.base.errors import InvalidInput
+from holdfast.mcp.errors import McpUnavailable
+from tests.cli.program import Project
+from tests.mcp.places import HERE, noted
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Project:
+    """A folder with two servers, of which one works."""
+    command = json.dumps([sys.executable, str(HERE / "servers.py"), "stdio"])
+    (tmp_path / "mcp.yaml").write_text(f"""
+servers:
+  till:
+    command: {command}
+    env: {{LEDGER: "${{LEDGER}}"}}
+    trusted: true
+  gone:
+    url: http://127.0.0.1:9/mcp
+""")
+    ledger = str(tmp_path / "ledger")
+    return Project(tmp_path, {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "120", "LEDGER": ledger})
+
+
+def test_the_servers_are_listed(here: Project) -> None:
+    shown = here.run("mcp")
+    assert (shown.code, shown.err) == (0, "")
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["server", "till", "gone"]
+    assert [each["name"] for each in here.run("mcp", "--json").document] == ["till", "gone"]
+
+
+def test_what_a_server_offers_is_listed(here: Project) -> None:
+    shown = here.run("mcp", "till")
+    assert shown.code == 0
+    for line in ("trial 7, protocol 2026-07-28", "till_add", "read-only", "Add two numbers.", "note://one", "greet"):
+        assert line in shown.out
+    told = here.run("mcp", "till", "--json").document
+    assert [tool["name"] for tool in told["tools"]][:2] == ["till_add", "till_pay"]
+    assert told["prompts"][0]["name"] == "greet"
+
+
+def test_a_call_is_tried(here: Project) -> None:
+    called = here.run("mcp", "till", "--call", "pay", "--args", '{"amount": 5}')
+    assert (called.code, called.out) == (0, "paid 5\n")
+    assert len(noted(here.folder / "ledger")) == 1
+    failed = here.run("mcp", "till", "--call", "fail", "--json")
+    assert (failed.code, failed.document) == (4, {"text": "Error executing tool fail", "value": None, "is_error": True})
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "problem"),
+    [
+        (("mcp", "tills"), InvalidInput, "'tills' is none of the MCP servers of mcp.yaml; did you mean 'till'?"),
+        (("mcp", "--call", "pay"), InvalidInput, "name the server whose tool is to be called"),
+        (("mcp", "till", "--call", "pay", "--args", "5"), InvalidInput, "--args is not a JSON object"),
+        (("mcp", "till", "--call", "pay", "--args", "{"), InvalidInput, "--args is not JSON"),
+        (("mcp", "--mcp", "no.yaml"), InvalidInput, "no.yaml: cannot be read"),
+        (("mcp", "gone"), McpUnavailable, "the MCP server 'gone' (http://127.0.0.1:9/mcp) cannot be used"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(here: Project, words: tuple[str, ...], error: type, problem: str) -> None:
+    ended = here.run(*words)
+    assert ended.code == error.exit_code  # type: ignore[attr-defined]
+    assert problem in ended.err
+    assert ended.err.count("\n") == 1

@@ -1,0 +1,122 @@
+"""An MCP server of the protocol's first era, written by hand, that misbehaves as its argument says. Reads stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+MODE = sys.argv[1]
+OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def tool(name: str, **fields: object) -> dict[str, Any]:
+    return {"name": name, "description": f"tool {name}", "inputSchema": OBJECT, **fields}
+
+
+def tools(cursor: str | None) -> dict[str, Any]:
+    match MODE:
+        case "duplicates":
+            return {"tools": [tool("same", description="first"), tool("same", description="second"), tool("other")]}
+        case "many":
+            return {"tools": [tool(f"tool_{number}") for number in range(300)]}
+        case "array":
+            return {"tools": [tool("good"), tool("list", inputSchema={"type": "array"})]}
+        case "endless":
+            page = int(cursor or 0)
+            return {"tools": [tool(f"tool_{page}")], "nextCursor": str(page + 1)}
+        case "odd":
+            return {
+                "tools": [
+                    tool("with space and ümlaut"),
+                    tool("x" * 90),
+                    tool("broken", inputSchema={"type": "object", "properties": {"a": {"type": "no such"}}}),
+                    tool("far", inputSchema={"type": "object", "$ref": "https://example.org/schema"}),
+                    tool("big", inputSchema={"type": "object", "description": "y" * 70_000}),
+                    tool("long", description="z" * 100_000),
+                ]
+            }
+        case _:
+            output = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+            return {"tools": [tool("go", outputSchema=output)]}
+
+
+def say(identity: object, text: str, value: object) -> None:
+    content = [{"type": "text", "text": text}]
+    send({"id": identity, "result": {"content": content, "structuredContent": value}})
+
+
+def answer(identity: object) -> None:
+    match MODE:
+        case "misfit":
+            send(
+                {
+                    "id": identity,
+                    "result": {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"n": "x"}},
+                }
+            )
+        case "flood":
+            for number in range(20_000):
+                send({"method": "notifications/message", "params": {"level": "info", "data": f"line {number}"}})
+            send(
+                {
+                    "id": identity,
+                    "result": {"content": [{"type": "text", "text": "after"}], "structuredContent": {"n": 1}},
+                }
+            )
+        case "huge":
+            text = "x" * 20_000_000
+            send(
+                {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
+            )
+        case "junk":
+            sys.stdout.write("this is no JSON\n")
+            send(
+                {
+                    "id": identity,
+                    "result": {"content": [{"type": "text", "text": "after"}], "structuredContent": {"n": 1}},
+                }
+            )
+        case "shapeless":
+            send({"id": identity, "result": {"content": "this is no list"}})
+        case "refusal":
+            send({"id": identity, "error": {"code": -32099, "message": "not today"}})
+        case "media":
+            parts = [
+                {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"},
+                {"type": "image", "data": "???", "mimeType": "image/png"},
+                {"type": "resource_link", "name": "report", "uri": "file:///report"},
+                {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+            ]
+            send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})
+        case _:  # silent
+            time.sleep(3600)
+
+
+for line in sys.stdin:
+    message: dict[str, Any] = json.loads(line)
+    identity = message.get("id")
+    parameters: dict[str, Any] = message.get("params") or {}
+    match message.get("method"):
+        case "initialize":
+            about = {"name": "odd", "version": "1"}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": about,
+            }
+            send({"id": identity, "result": result})
+        case "tools/list":
+            send({"id": identity, "result": tools(parameters.get("cursor"))})
+        case "tools/call":
+            answer(identity)
+        case _ if identity is not None:
+            send({"id": identity, "error": {"code": -32601, "message": "unknown method"}})
+        case _:
+            pass

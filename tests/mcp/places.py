@@ -1,0 +1,77 @@
+"""MCP servers as tests start them: over stdio, and over HTTP on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.connection import McpConnection
+
+HERE = Path(__file__).parent
+
+
+def trial(ledger: Path, **fields: object) -> McpServer:
+    """The well-behaved server, over stdio."""
+    command = [sys.executable, str(HERE / "servers.py"), "stdio"]
+    return McpServer.model_validate({"name": "till", "command": command, "env": {"LEDGER": str(ledger)}, **fields})
+
+
+def odd(mode: str, **fields: object) -> McpServer:
+    """The one that misbehaves as `mode` says."""
+    command = [sys.executable, str(HERE / "odd_server.py"), mode]
+    return McpServer.model_validate({"name": "odd", "command": command, **fields})
+
+
+@asynccontextmanager
+async def over_http(ledger: Path) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
+    """The well-behaved server over HTTP, and its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(HERE / "servers.py"), "http", str(port)),
+        env={**os.environ, "LEDGER": str(ledger)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        while not await _listens(port):
+            assert process.returncode is None, "the server has ended"
+            await asyncio.sleep(0.05)
+        yield McpServer(name="till", url=f"http://127.0.0.1:{port}/mcp"), process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def connection(server: McpServer, **environment: str) -> McpConnection:
+    """A connection to `server`, not yet opened."""
+    return McpConnection(server, environment, sys.stderr)
+
+
+async def until_noted(ledger: Path, line: str) -> None:
+    """Wait until the server has written the line."""
+    while line not in noted(ledger):  # noqa: ASYNC110  # a file calls nobody
+        await asyncio.sleep(0.02)
+
+
+def noted(ledger: Path) -> list[str]:
+    """What the server has written."""
+    return ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []

@@ -1,0 +1,184 @@
+"""Connections to MCP servers, real ones and ones that misbehave: calls, cancels, losses, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.answers import Media
+from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
+from tests.mcp.places import connection, noted, odd, over_http, trial, until_noted
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def test_a_call_over_stdio_is_answered_with_text_and_value(tmp_path: Path) -> None:
+    async with connection(trial(tmp_path / "ledger")) as server:
+        answer = await server.call("add", {"a": 1, "b": 2})
+    assert (answer.text, answer.value, answer.is_error) == ("3", {"result": 3}, False)
+
+
+async def test_a_call_over_http_is_answered_too(tmp_path: Path) -> None:
+    async with over_http(tmp_path / "ledger") as (place, _), connection(place) as server:
+        assert server.client.protocol_version == "2026-07-28"
+        assert (await server.call("add", {"a": 1, "b": 2})).text == "3"
+
+
+async def test_a_server_of_the_first_era_is_spoken_to_as_it_speaks() -> None:
+    async with connection(odd("media")) as server:
+        assert server.client.protocol_version == "2025-06-18"
+        answer = await server.call("go", {})
+    assert answer.text.splitlines() == [
+        "[image, image/png, 5 bytes]",
+        "[image, image/png: its data is damaged]",
+        "[resource 'report' at file:///report]",
+        "inside",
+    ]
+    assert answer.media == (Media("image", "image/png", b"hello"),)
+
+
+async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_path: Path) -> None:
+    place = trial(tmp_path / "ledger")
+    place = place.model_copy(update={"env": {**place.env, "CURRENCY": "${COIN}"}})
+    async with connection(place, COIN="EUR") as server:
+        assert (await server.call("pay", {"amount": 3})).text == "paid 3 EUR"
+    with pytest.raises(McpUnavailable, match="needs the variable COIN, which is not set"):
+        async with connection(place):
+            pass
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server_and_the_connection_goes_on(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with connection(trial(ledger)) as server:
+        calling = asyncio.create_task(server.call("wait", {}))
+        await until_noted(ledger, "wait begun")
+        calling.cancel()
+        await until_noted(ledger, "wait cancelled")
+        assert (await server.call("add", {"a": 1, "b": 2})).text == "3"
+
+
+async def test_progress_is_passed_on(tmp_path: Path) -> None:
+    reports: list[tuple[float, float | None, str | None]] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total, message))
+
+    async with connection(trial(tmp_path / "ledger")) as server:
+        await server.call("wait", {"seconds": 0.3}, on_progress=report)
+    assert reports[0] == (0, 3, "at 0")
+
+
+async def test_a_call_that_takes_too_long_is_cancelled_and_its_outcome_unknown(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with connection(trial(ledger)) as server:
+        with pytest.raises(McpOutcomeUnknown, match="took longer than"):
+            await server.call("wait", {}, seconds_max=1)
+        await until_noted(ledger, "wait cancelled")
+
+
+async def test_a_server_that_dies_in_a_call_leaves_its_outcome_unknown_and_later_calls_unsent(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with connection(trial(ledger)) as server:
+        with pytest.raises(McpOutcomeUnknown, match="broke the connection"):
+            await server.call("die", {})
+        with pytest.raises(McpUnavailable, match="the connection has ended"):
+            await server.call("add", {"a": 1, "b": 2})
+    assert noted(ledger) == ["die"]
+
+
+async def test_a_call_to_an_http_server_that_has_gone_was_not_sent(tmp_path: Path) -> None:
+    async with over_http(tmp_path / "ledger") as (place, process), connection(place) as server:
+        process.kill()
+        await process.wait()
+        with pytest.raises(McpUnavailable, match="nothing answers there any more"):
+            await server.call("add", {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        (McpServer(name="gone", command=("/no/such/program",)), "No such file"),
+        (McpServer(name="gone", command=(sys.executable, "-c", "print('hi')")), "closed"),
+        (McpServer(name="gone", url="http://127.0.0.1:9/mcp"), "connection attempts failed"),
+    ],
+)
+async def test_a_server_that_cannot_be_used_is_named_with_the_cause(server: McpServer, why: str) -> None:
+    with pytest.raises(McpUnavailable, match=f"the MCP server 'gone' .* cannot be used: .*{why}"):
+        async with connection(server):
+            pass
+
+
+async def test_an_error_of_the_servers_is_told_with_its_code() -> None:
+    async with connection(odd("refusal")) as server:
+        with pytest.raises(McpCallFailed, match=r"not today \(code -32099\)"):
+            await server.call("go", {})
+
+
+async def test_a_flood_of_notifications_harms_no_call() -> None:
+    async with connection(odd("flood")) as server:
+        assert (await server.call("go", {})).text == "after"
+
+
+async def test_a_line_that_is_no_json_harms_no_call() -> None:
+    async with connection(odd("junk")) as server:
+        assert (await server.call("go", {})).text == "after"
+
+
+async def test_an_answer_of_no_known_shape_leaves_the_outcome_unknown() -> None:
+    async with connection(odd("shapeless")) as server:
+        with pytest.raises(McpOutcomeUnknown, match="no answer of the protocol"):
+            await server.call("go", {})
+
+
+async def test_an_answer_that_breaks_its_own_schema_is_given_with_a_warning() -> None:
+    async with connection(odd("misfit")) as server:
+        answer = await server.call("go", {})
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    warned = answer.with_warning(schema)
+    assert warned.text.startswith("hi\n[warning: the answer does not fit the schema")
+    assert "'x' is not of type 'integer'" in warned.text
+    assert answer.with_warning({"type": "object"}) == answer
+
+
+@asynccontextmanager
+async def answering(status: int, body: bytes, kind: str = "application/json") -> AsyncGenerator[McpServer]:
+    """An HTTP server that gives every request this answer."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body, content_type=kind)
+
+    application = web.Application()
+    application.router.add_route("*", "/mcp", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        yield McpServer(name="gone", url=f"http://{host}:{port}/mcp")
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (401, b"", "text/plain"),
+        (500, b"<html>", "text/html"),
+        (200, b"<html>", "text/html"),
+        (200, b"{}", "application/json"),
+        (200, b" " * 17_000_000, "application/json"),
+    ],
+)
+async def test_what_is_no_mcp_server_cannot_be_used(status: int, body: bytes, kind: str) -> None:
+    async with answering(status, body, kind) as place:
+        with pytest.raises(McpUnavailable):
+            async with connection(place):
+                pass

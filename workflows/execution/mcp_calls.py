@@ -1,0 +1,88 @@
+"""Lists the tools of an agent's MCP servers, by an activity that a stop ends. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+
+from temporalio import workflow
+from temporalio.workflow import ActivityCancellationType
+
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.loop.events import Event, StopRequested
+from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput, McpRequest, McpResolved
+from workflows import summaries
+from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
+from workflows.timeouts import MCP
+
+
+class Unlisted(Enum):
+    """What came before the servers' lists: a stop, or the time limit."""
+
+    STOPPED = "stopped"
+    LATE = "late"
+
+
+Listing = McpResolved | Unlisted | None
+"""The catalog, or why there is none; none for an agent without MCP servers."""
+
+
+def is_stopping(inbox: Iterable[Event]) -> bool:
+    """Return whether a stop waits in `inbox`."""
+    return any(isinstance(each, StopRequested) for each in inbox)
+
+
+def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
+    """Return what `budget` leaves for listing; that the time is over is the core's to say."""
+    seconds = [] if budget.max_seconds is None else [budget.max_seconds]
+    if budget.deadline is not None:
+        seconds.append((budget.deadline - begins_at).total_seconds())
+    return max(timedelta(seconds=min(seconds)), timedelta(milliseconds=1)) if seconds else None
+
+
+async def resolve_mcp(
+    definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool]
+) -> Listing:
+    """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
+
+    None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
+    starts. Raises ActivityError.
+    """
+    if not definition.mcp:
+        return None
+    listing = asyncio.create_task(_listed(definition))
+    # one that is cancelled ends with an error that nobody reads
+    listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    try:
+        await workflow.wait_condition(
+            lambda: listing.done() or unwanted(), timeout=time_left, timeout_summary=summaries.LISTING_LIMIT
+        )
+        return listing.result() if listing.done() else Unlisted.STOPPED
+    except TimeoutError:
+        return Unlisted.LATE
+    finally:
+        listing.cancel()
+
+
+async def resolve_at_start(start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event]) -> Listing:
+    """Return the catalog for a run that begins; as `resolve_mcp`."""
+    return await resolve_mcp(start.definition, time_for(start.budget, begins_at), partial(is_stopping, inbox))
+
+
+async def _listed(definition: AgentDefinition) -> McpResolved:
+    resolved: McpResolved = await workflow.execute_activity(
+        RESOLVE_MCP_ACTIVITY,
+        McpRequest(agent=definition.name, servers=definition.mcp),
+        result_type=McpResolved,
+        start_to_close_timeout=MCP.attempt,
+        schedule_to_close_timeout=MCP.total,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=MCP.retry,
+        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        summary=summaries.of_mcp(definition.mcp),
+    )
+    return resolved
