@@ -18,8 +18,9 @@ OURS: Final = frozenset({"activities", "holdfast", "worker", "workers", "workflo
 LIBRARIES: Final = frozenset(
     {
         *("aiohttp", "cryptography", "genai_prices", "google", "httpx", "httpx2", "jsonschema", "mcp"),
-        *("mcp_types", "obstore", "openai", "opentelemetry", "prompt_toolkit", "pydantic", "pydantic_core"),
-        *("referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml", "zstandard"),
+        *("mcp_types", "obstore", "openai", "openapi_pydantic", "opentelemetry", "prompt_toolkit", "pydantic"),
+        *("pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml"),
+        *("zstandard",),
     }
 )
 """What Holdfast imports, some of it late; `tests/test_architecture.py` compares."""

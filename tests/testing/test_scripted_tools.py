@@ -246,3 +246,17 @@ async def test_a_worker_runs_it_holds_it_and_cancels_it(serve: Serve, tmp_path: 
     first, second = (named_id(execution_id, call_name(number, 0)) for number in (1, 2))
     ended = [["started", first], ["finished", first], ["started", second], ["cancelled", second]]
     assert keys == [json.dumps(each) for each in ended]
+
+
+async def test_one_can_stand_for_a_tool_with_a_json_schema() -> None:
+    real = tool(name="look", description="Look.", schema={"type": "object", "required": ["n"]})(_any)
+    played = scripted_tool("look", "here", like=real)
+    assert played.schema == real.schema
+    assert (await run_tool(played, {"n": 1}, CONTEXT)).text == "here"
+    with pytest.raises(InvalidArguments, match="'n' is a required property"):
+        await run_tool(played, {}, CONTEXT)
+    assert [each.arguments for each in played.calls] == [{"n": 1}]
+
+
+def _any(**arguments: int) -> int:
+    return sum(arguments.values())
