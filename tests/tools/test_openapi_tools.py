@@ -350,7 +350,9 @@ def _broken() -> str:
 
 
 @pytest.mark.parametrize(
-    "value", [f"Bearer {SECRET}", "Bearer ${PETS_TOKEN}", lambda: f"Bearer {SECRET}", _from_vault], ids=str
+    "value",
+    [f"Bearer {SECRET}", "Bearer ${PETS_TOKEN}", lambda: f"Bearer {SECRET}", _from_vault],
+    ids=["text", "variable", "function", "coroutine"],
 )
 async def test_a_secret_header_is_made_in_the_worker_and_struck_out_of_what_comes_back(
     value: Any,  # noqa: ANN401  # of all kinds
