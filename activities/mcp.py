@@ -15,7 +15,7 @@ from activities.attempt_admission import AttemptFailure, attempt_number, attempt
 from activities.heartbeats import pulse
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id
-from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, StorageFailed
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.tool_context import ToolContext
@@ -34,6 +34,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.tools import call_mcp_tool, proxy_tools, traits_for
+from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
 from holdfast.storage.records import Records
@@ -86,6 +87,9 @@ class McpTools:
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits = traits_for(tool, server)
         refuse_spent(traits)
+        [proxy] = proxy_tools([tool], self._pool.servers)
+        if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
+            raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
             return (await self._attempted(request, tool, traits)).text
 

@@ -191,7 +191,8 @@ class Catalog:
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
         """Return the problem with arguments that a person edited; a tool of another worker checks them itself."""
-        tool = next((each for each in self._toolset.tools if each.name == request.tool), None)
+        pinned = await self._mcp.pinned_tools(request.mcp) if request.mcp is not None and self._mcp is not None else ()
+        tool = next((each for each in (*self._toolset.tools, *pinned) if each.name == request.tool), None)
         if tool is None:
             return ArgumentsChecked(problem=None)
         return ArgumentsChecked(problem=await asyncio.to_thread(argument_problem, tool, request.arguments))

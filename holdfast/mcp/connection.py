@@ -17,17 +17,18 @@ from mcp.client import Client, ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Implementation
+from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
 from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.tools.mcp_servers import VARIABLE, McpServer
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
-from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, http_client
+from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.server_file import resolved_text
 
 if TYPE_CHECKING:
@@ -39,17 +40,17 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("holdfast.mcp")
 
+# it prints a traceback with a piece of each line that it cannot read
+logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
+
 CONNECT_SECONDS_MAX: Final = 30.0
 """How long a server may take to start and to say what it is: `npx` fetches a package in that time."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
 
-LOST: Final = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
-"""The codes that the SDK itself gives a request whose answer never came."""
-
-SESSION_ENDED: Final = "Session terminated"
-"""How the SDK puts a server's 404 for a session that it does not know (any more)."""
+LOST: Final = (CONNECTION_CLOSED, "Connection closed")
+"""The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class McpConnection:
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._ended = False
-        self._unsent: set[str] = set()
+        self._fates: dict[str, Fate] = {}
         self._secrets: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -95,6 +96,8 @@ class McpConnection:
             raise
         if not opened.done():
             error = self._owner.exception()
+            if isinstance(error, InvalidInput):  # of ours: a variable that is not set
+                raise error
             raise self._unavailable(self._text(error) if error else "it ended at once") from None
         self._client = opened.result()
         return self
@@ -168,32 +171,36 @@ class McpConnection:
                 result = await self._or_lost(doing)
         except TimeoutError:
             raise McpOutcomeUnknown(f"{self._named(tool)} took longer than {limit:g} s and was cancelled") from None
-        except McpOutcomeUnknown:
-            if token in self._unsent:
-                raise self._unavailable("nothing answers there any more") from None
-            raise
+        except (McpOutcomeUnknown, McpCallFailed) as error:
+            raise self._judged(error, self._fates.get(token)) from None
         finally:
-            self._unsent.discard(token)
+            self._fates.pop(token, None)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
         return answer_of(result)
+
+    def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
+        """Return the error of a call in the light of what became of its request over HTTP."""
+        if fate == "unsent":
+            return self._unavailable("nothing answers there any more")
+        if fate == "session ended":
+            self._ended = True
+            return self._unavailable("it has ended our session")
+        if fate == "unclear" and isinstance(error, McpCallFailed):
+            return McpOutcomeUnknown(f"{error.message}: what it answered says nothing of the call")
+        return error
 
     async def _or_lost(self, doing: Awaitable[T]) -> T:
         """Return what `doing` does, and tell the server's errors from lost answers."""
         try:
             return await doing
         except MCPError as error:
-            if error.error.message == SESSION_ENDED:  # the server has restarted, and refuses what it does not know
-                self._ended = True
-                raise self._unavailable("it has ended our session") from None
-            if error.error.code in LOST:
-                self._ended = not self.is_shareable or self.server.url is None
+            if (error.error.code, error.error.message) == LOST:
                 raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
             raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
         except ValidationError as error:
-            raise McpOutcomeUnknown(
-                f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
-            ) from None
+            text = f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
+            raise McpOutcomeUnknown(text) from None
         except (OSError, ExceptionGroup, RuntimeError) as error:
             raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
 
@@ -219,8 +226,8 @@ class McpConnection:
     async def _transport(self) -> AsyncGenerator[Transport]:
         server = self.server
         if server.url is not None:
-            headers = {name: self._resolved(value) for name, value in server.headers.items()}
-            async with http_client(headers, self._unsent) as http:
+            headers = {name: self._header(name, value) for name, value in server.headers.items()}
+            async with http_client(headers, self._fates) as http:
                 url = self._resolved(server.url)
                 yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
             return
@@ -240,6 +247,13 @@ class McpConnection:
     def _note_end(self) -> None:
         self._ended = True
 
+    def _header(self, name: str, value: str) -> str:
+        resolved = self._resolved(value)
+        if not resolved.isprintable():
+            problem = f"{self._named()}: the header {name!r} would hold a line end or a control character"
+            raise InvalidInput(f"{problem}; look at the variables that it names")
+        return resolved
+
     def _resolved(self, text: str) -> str:
         self._secrets |= {self._environment[name] for name in VARIABLE.findall(text) if self._environment.get(name)}
         return resolved_text(text, self._environment, self.server.name)
@@ -251,8 +265,9 @@ class McpConnection:
         text = ""
         with suppress(Exception):
             text = str(error)
-        for value in self._secrets:
-            text = text.replace(value, "***")
+        spellings = {spelling for value in self._secrets for spelling in (value, value.strip()) if spelling}
+        for spelling in sorted(spellings, key=len, reverse=True):
+            text = text.replace(spelling, "***")
         return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:

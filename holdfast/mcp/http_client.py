@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, Literal
 
 import httpx2
 from typing_extensions import override
@@ -19,6 +19,21 @@ BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer of a server that is read, or message of one that streams."""
 
 
+ERROR_BYTES_MAX: Final = 64 * 1024
+"""An answer up to this size can be an error of the protocol's."""
+
+SESSION_HEADER: Final = "mcp-session-id"
+
+NOT_FOUND: Final = 404
+SERVER_ERRORS: Final = 500
+OK: Final = 200
+REDIRECTS: Final = 300
+STREAM: Final = "text/event-stream"
+
+Fate = Literal["unsent", "session ended", "answered", "unclear"]
+"""What became of a request: there was no connection for it; the server has forgotten our session, and refused it; it
+was answered by the rules of the protocol or of HTTP; or what came says nothing of its effect."""
+
 REQUEST_META: Final = "holdfast.dev/request"
 """The key in a request's `_meta` of a token that is another one for each request."""
 
@@ -28,19 +43,23 @@ class TooLarge(httpx2.ReadError):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A response's body that ends with an error beyond BODY_BYTES_MAX."""
+    """A response's body that ends with an error beyond BODY_BYTES_MAX; `on_end` gets a small one, whole."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, on_end: Callable[[bytes], None]) -> None:
         self._stream = stream
+        self._on_end = on_end
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, beginning = 0, b""
         async for chunk in self._stream:
             size += len(chunk)
             if size > BODY_BYTES_MAX:
                 raise TooLarge(f"the answer has more than {BODY_BYTES_MAX:,} bytes")
+            if size <= ERROR_BYTES_MAX:
+                beginning += chunk
             yield chunk
+        self._on_end(beginning if size <= ERROR_BYTES_MAX else b"")
 
     @override
     async def aclose(self) -> None:
@@ -48,35 +67,64 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """Bounds answers that come as a whole; a stream of events has bounded events instead (`connection`)."""
+    """Bounds answers that come as a whole, and notes what became of each request that has a token.
 
-    def __init__(self, unsent: set[str]) -> None:
+    A stream of events has bounded events instead (`connection`).
+    """
+
+    def __init__(self, fates: dict[str, Fate]) -> None:
         super().__init__()
-        self._unsent = unsent
+        self._fates = fates
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        token = _token_of(request)
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            if (token := _token_of(request)) is not None:
-                self._unsent.add(token)
+            self._note(token, "unsent")
             raise
-        streamed = response.headers.get("content-type", "").startswith("text/event-stream")
-        if not streamed and isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _Counted(response.stream)
+        kind = response.headers.get("content-type", "")
+        if response.status_code == NOT_FOUND and SESSION_HEADER in request.headers:
+            self._note(token, "session ended")
+        elif response.status_code >= SERVER_ERRORS:
+            self._note(token, "unclear")
+        elif response.status_code >= REDIRECTS or (response.status_code == OK and kind.startswith(STREAM)):
+            self._note(token, "answered")
+        else:
+            self._note(token, "unclear")  # until its body says more
+        if not kind.startswith(STREAM) and isinstance(response.stream, httpx2.AsyncByteStream):
+
+            def judge(body: bytes) -> None:
+                if response.status_code == OK and _is_error(body):
+                    self._note(token, "answered")
+
+            response.stream = _Counted(response.stream, judge)
         return response
 
+    def _note(self, token: str | None, fate: Fate) -> None:
+        if token is not None:
+            self._fates[token] = fate
 
-def http_client(headers: Mapping[str, str], unsent: set[str]) -> httpx2.AsyncClient:
+
+def _is_error(body: bytes) -> bool:
+    """Return whether the body is an error in the protocol's own words."""
+    try:
+        message: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "error" in message
+
+
+def http_client(headers: Mapping[str, str], fates: dict[str, Fate]) -> httpx2.AsyncClient:
     """Return a client that sends `headers`; a call's own time limit bounds the silence within an answer.
 
-    `unsent` gets the tokens (REQUEST_META) of requests for which there was no connection: they had no effect.
+    `fates` gets what became of each request with a token (REQUEST_META).
     """
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
     # without compression, so that the bytes counted are the bytes kept
     sent = {**headers, "Accept-Encoding": "identity"}
-    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(unsent))
+    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates))
 
 
 def _token_of(request: httpx2.Request) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mcp.client import ClientSession
 from mcp_types import PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from holdfast.core.base.frozen import canonical
@@ -126,8 +128,11 @@ async def _tools_of(connection: McpConnection) -> tuple[list[McpTool], list[str]
             continue
         problem = "it is listed twice" if each.name in tools else _problem_with(each)
         if problem is None:
-            tools[each.name] = _tool(server, each)
-        else:
+            try:
+                tools[each.name] = _tool(server, each)
+            except (ValidationError, RecursionError) as error:
+                problem = f"it cannot be kept: {type(error).__name__}"
+        if problem is not None:
             left_out.append(f"{server.name}: the tool {encodable(each.name)[:80]!r} is left out: {problem}")
     missing = [name for name in server.tools or () if name not in tools]
     left_out += [f"{server.name}: it has no tool {name!r}, which `tools` names" for name in missing]
@@ -152,8 +157,8 @@ def _problem_with(tool: Tool) -> str | None:
 
 def _encodable(schema: Mapping[str, Any]) -> bool:
     try:
-        to_json(schema)
-    except ValueError:
+        json.dumps(schema, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError):
         return False
     return True
 

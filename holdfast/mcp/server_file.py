@@ -74,8 +74,9 @@ def _server(name: str, fields: object) -> McpServer:
         raise InvalidInput("is not a mapping; give it a `url` or a `command`")
     if isinstance(command := values.get("command"), str):
         raise InvalidInput(f"`command` is a list of its words: [{', '.join(command.split())}]")
-    for unknown in (each for each in values if each not in McpServer.model_fields):
-        raise InvalidInput(f"unknown field {unknown[:80]!r}, {nearest(unknown, McpServer.model_fields)}")
+    fields_known = [each for each in McpServer.model_fields if each != "name"]
+    for unknown in (each for each in values if each not in fields_known):
+        raise InvalidInput(f"unknown field {unknown[:80]!r}, {nearest(unknown, fields_known)}")
     return McpServer.model_validate({"name": name, **values})
 
 

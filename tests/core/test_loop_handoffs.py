@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
@@ -15,7 +17,9 @@ from holdfast.core.agent.handoffs import (
     taken_over,
 )
 from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.initial_state import as_defined, new_agent
 from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import UNBORN_ID
 from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.errors import UnknownAgent
 from holdfast.core.base.frozen import replace
@@ -30,6 +34,7 @@ from tests.core.building import COMPLETED, Run, call, handoff, hook_at, stopped
 
 HELPER = AgentDefinition(name="helper", description="Helps.", system_prompt="You help.", llm=LLM(model="small"))
 OTHER = AgentDefinition(name="other", system_prompt="You are another.")
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
 def handed(budget: ExecutionBudget | None = None) -> Run:
@@ -225,3 +230,16 @@ def test_agents_are_reached_through_handoffs_and_back() -> None:
     with pytest.raises(UnknownAgent, match=r"names the handoff 'biling', which is not there; did you mean 'billing'\?"):
         reachable(replace(front, handoffs=("biling",)), (billing, clerk))
     assert front.name not in {each.name for each in reachable(clerk, (front, billing))}
+
+
+def test_metadata_of_the_conversation_stay_and_those_of_the_other_definition_fill_gaps() -> None:
+    before = new_agent(AgentDefinition(name="front", metadata={"desk": 1}), agent_id=UNBORN_ID, at=NOON)
+    state = replace(before, context=replace(before.context, metadata={**before.metadata, "customer": "run"}))
+    other = AgentDefinition(name="billing", metadata={"desk": 2, "customer": "def", "floor": 3})
+    assert as_defined(state, other, NOON, handoff=True).metadata == {
+        "agent": "billing",
+        "desk": 1,
+        "customer": "run",
+        "floor": 3,
+    }
+    assert as_defined(state, other, NOON).metadata["customer"] == "def", "a change by a person counts"

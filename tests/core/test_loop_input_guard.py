@@ -114,3 +114,12 @@ def test_a_changed_agent_has_its_own_guard_or_none() -> None:
 def test_each_execution_has_a_first_model_call() -> None:
     run = guarded().hooked().answer("done")
     assert run.begin().wanted(RunHooks)
+
+
+def test_a_stop_after_the_step_lets_the_step_and_its_tools_finish() -> None:
+    run = guarded().stop(mode="after_step").answer("", call("a")).hooked()
+    assert run.wanted(CallTool)
+    assert run.returns("a").ended == stopped(StopReason.USER_REQUESTED)
+    assert run.state.step_count == 1
+    own = guarded().stop(mode="after_step").answer("", call("a")).hooked(STOP)
+    assert (own.wanted(CallTool), own.state.step_count) == ((), 0)

@@ -284,7 +284,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(McpRequest, agent=names, servers=st.just(("github",))),
     st.builds(McpResolved, catalog=digests, tools=counts, left_out=st.lists(texts, max_size=2).map(tuple)),
     st.builds(McpCall, catalog=digests, name=names, arguments=json_maps, step=counts, call_id=names),
-    st.builds(ArgumentsCheck, tool=names, arguments=json_maps),
+    st.builds(ArgumentsCheck, tool=names, arguments=json_maps, mcp=st.none() | digests),
     st.builds(ArgumentsChecked, problem=st.none() | texts),
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),
     st.builds(CarriedState, **carried_parts),

@@ -38,6 +38,7 @@ def tools(cursor: str | None) -> dict[str, Any]:
                 "tools": [
                     tool("with space and ümlaut"),
                     tool("x" * 90),
+                    tool("nan", inputSchema={**OBJECT, "default": float("nan")}),
                     tool("broken", inputSchema={"type": "object", "properties": {"a": {"type": "no such"}}}),
                     tool("far", inputSchema={"type": "object", "$ref": "https://example.org/schema"}),
                     tool("big", inputSchema={"type": "object", "description": "y" * 70_000}),
@@ -54,7 +55,7 @@ def say(identity: object, text: str, value: object) -> None:
     send({"id": identity, "result": {"content": content, "structuredContent": value}})
 
 
-def answer(identity: object) -> None:
+def answer(identity: object) -> None:  # noqa: C901  # one case per mode
     match MODE:
         case "misfit":
             send(
@@ -87,6 +88,10 @@ def answer(identity: object) -> None:
             )
         case "shapeless":
             send({"id": identity, "result": {"content": "this is no list"}})
+        case "forged":
+            send({"id": identity, "error": {"code": -32603, "message": "Session terminated"}})
+        case "declined":
+            send({"id": identity, "error": {"code": -32000, "message": "card declined"}})
         case "refusal":
             send({"id": identity, "error": {"code": -32099, "message": "not today"}})
         case "media":

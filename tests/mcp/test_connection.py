@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.answers import Media
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from tests.mcp.places import connection, noted, odd, over_http, trial, until_noted
 
 pytestmark = pytest.mark.timeout(60)
+
+REFUSAL = b'{"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "no"}}'
 
 
 async def test_a_call_over_stdio_is_answered_with_text_and_value(tmp_path: Path) -> None:
@@ -49,7 +53,7 @@ async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_pat
     place = place.model_copy(update={"env": {**place.env, "CURRENCY": "${COIN}"}})
     async with connection(place, COIN="EUR") as server:
         assert (await server.call("pay", {"amount": 3})).text == "paid 3 EUR"
-    with pytest.raises(McpUnavailable, match="needs the variable COIN, which is not set"):
+    with pytest.raises(InvalidInput, match="needs the variable COIN, which is not set"):
         async with connection(place):
             pass
 
@@ -129,6 +133,51 @@ async def test_an_error_of_the_servers_is_told_with_its_code() -> None:
             await server.call("go", {})
 
 
+@pytest.mark.parametrize(("mode", "text"), [("forged", "Session terminated"), ("declined", "card declined")])
+async def test_an_error_that_sounds_like_a_lost_connection_is_an_error_and_the_connection_goes_on(
+    mode: str, text: str
+) -> None:
+    async with connection(odd(mode)) as server:
+        for _ in range(2):
+            with pytest.raises(McpCallFailed, match=text):
+                await server.call("go", {})
+        assert server.open
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "error"),
+    [
+        (500, b"", "text/plain", McpOutcomeUnknown),
+        (503, b"<html>", "text/html", McpOutcomeUnknown),
+        (200, b"<html>", "text/html", McpOutcomeUnknown),
+        (200, b"", "application/json", McpOutcomeUnknown),
+        (202, b"", "text/plain", McpOutcomeUnknown),
+        (401, b"", "text/plain", McpCallFailed),
+        (
+            200,
+            b'{"jsonrpc": "2.0", "id": 2, "error": {"code": -32000, "message": "no"}}',
+            "application/json",
+            McpCallFailed,
+        ),
+    ],
+)
+async def test_what_an_http_server_answers_says_whether_the_call_can_have_had_an_effect(
+    status: int, body: bytes, kind: str, error: type[Exception]
+) -> None:
+    async with answering_calls(status, body, kind) as place, connection(place) as server:
+        with pytest.raises(error):
+            await server.call("go", {})
+
+
+async def test_a_header_that_would_hold_a_line_end_is_refused_without_its_value() -> None:
+    place = McpServer(name="gone", url="http://127.0.0.1:9/mcp", headers={"Authorization": "Bearer ${KEY}"})
+    with pytest.raises(InvalidInput, match="the header 'Authorization' would hold a line end") as caught:
+        async with connection(place, KEY="secret\n"):
+            pass
+    assert "secret" not in str(caught.value)
+    assert McpServer(name="a", url="https://me:word@example.org/mcp").place == "https://example.org/mcp"
+
+
 async def test_a_flood_of_notifications_harms_no_call() -> None:
     async with connection(odd("flood")) as server:
         assert (await server.call("go", {})).text == "after"
@@ -162,6 +211,12 @@ async def answering(status: int, body: bytes, kind: str = "application/json") ->
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, body=body, content_type=kind)
 
+    async with serving(answer) as place:
+        yield place
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncGenerator[McpServer]:
     application = web.Application()
     application.router.add_route("*", "/mcp", answer)
     runner = web.AppRunner(application)
@@ -173,6 +228,33 @@ async def answering(status: int, body: bytes, kind: str = "application/json") ->
         yield McpServer(name="gone", url=f"http://{host}:{port}/mcp")
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def answering_calls(status: int, body: bytes, kind: str) -> AsyncGenerator[McpServer]:
+    """An HTTP server of the first era that gives every call of a tool this answer."""
+
+    async def answer(request: web.Request) -> web.Response:
+        message: dict[str, Any] = await request.json() if request.method == "POST" else {}
+        match message.get("method"):
+            case "initialize":
+                about = {"name": "odd", "version": "1"}
+                result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+                return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            case "tools/call":
+                return web.Response(
+                    status=status, body=body.replace(b'"id": 2', b'"id": %d' % message["id"]), content_type=kind
+                )
+            case None:
+                return web.Response(status=405)
+            case _ if "id" in message:
+                error = {"code": -32601, "message": "unknown method"}
+                return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            case _:
+                return web.Response(status=202)
+
+    async with serving(answer) as place:
+        yield place
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_servers_are_read_by_name() -> None:
         ("servers: {a: {command: npx x}}", r"servers.a: `command` is a list of its words: \[npx, x\]"),
         ("servers: {a: {urls: 'http://x/'}}", "unknown field 'urls', which is not there; did you mean 'url'?"),
         ("servers: {a: {url: 'ftp://x/'}}", "servers.a: url: "),
+        ("servers: {a: {name: b, url: 'http://x/'}}", "unknown field 'name'"),
         ("servers: {a: [url]}", "servers.a: is not a mapping"),
         ("servers: {a b: {url: 'http://x/'}}", "servers.a b: name: "),
         ("servers: {a: {url: 'http://x/', env: {A: b}}}", "`env` means nothing for a server that is reached at a url"),

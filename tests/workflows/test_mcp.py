@@ -14,7 +14,8 @@ from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Holdfast, Settings, ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.base.errors import ExecutionFailed, InvalidArguments
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
@@ -230,3 +231,33 @@ async def test_an_agent_that_is_handed_the_conversation_has_the_tools_of_its_ser
         await replayed(served.client, execution_id)
     assert state.steps[1].tool_executions[0].result == "3"
     assert state.active_agent == "clerk"
+
+
+async def test_an_edit_that_breaks_the_tools_schema_is_refused(serve: Serve, tmp_path: Path) -> None:
+    ledger = tmp_path / "mcp"
+    agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_pay",)),))
+    async with serve([call("till_pay", amount=5), say("done")], mcp=stdio(ledger)) as served:
+        execution_id = await served.client.start(agent, "pay")
+        [call_id] = await waiting_calls(served.client, execution_id)
+        with pytest.raises(InvalidArguments, match="is not of type 'integer'"):
+            await served.client.decide(execution_id, call_id, Verdict(decision="edit", arguments={"amount": "all"}))
+        await served.client.decide(execution_id, call_id, Verdict(decision="edit", arguments={"amount": 6}))
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert state.steps[0].tool_executions[0].result == "paid 6"
+
+
+async def test_an_agent_that_names_tools_of_a_server_gets_those_alone(serve: Serve, tmp_path: Path) -> None:
+    agent = AgentDefinition(name="clerk", tools=("till_add", "till_pay"), tools_deny=("till_die",), mcp=("till",))
+    async with serve([say("done")], mcp=stdio(tmp_path / "mcp")) as served:
+        await served.client.run(agent, "add")
+        [request] = served.endpoint.requests
+    assert [each["function"]["name"] for each in (request.body or {})["tools"]] == ["till_add", "till_pay"]
+    AgentRegistry.of(agent).check(tools=())
+
+
+async def test_a_variable_that_is_not_set_ends_the_run_at_once(serve: Serve) -> None:
+    servers = {"till": McpServer(name="till", url="http://127.0.0.1:9/mcp", headers={"X": "${NOT_SET_ANYWHERE}"})}
+    async with serve([say("never")], mcp=servers) as served:
+        with pytest.raises(ExecutionFailed, match="needs the variable NOT_SET_ANYWHERE"):
+            await asyncio.wait_for(served.client.run(AGENT, "pay"), 20)

@@ -113,7 +113,7 @@ async def resolve_tools(definition: AgentDefinition, mcp: McpResolved | None) ->
     return catalog
 
 
-async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str | None:
+async def check_arguments(tool: str, arguments: Mapping[str, JsonValue], mcp: str | None) -> str | None:
     """Return the problem with edited arguments, recorded; none also where no worker can check them.
 
     The tool call itself makes the same check once more.
@@ -122,7 +122,7 @@ async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str 
         checked: ArgumentsChecked = await locally(
             workflow.execute_local_activity(
                 CHECK_ARGUMENTS_ACTIVITY,
-                ArgumentsCheck(tool=tool, arguments=arguments),
+                ArgumentsCheck(tool=tool, arguments=arguments, mcp=mcp),
                 result_type=ArgumentsChecked,
                 start_to_close_timeout=RESOLVE.attempt,
                 schedule_to_close_timeout=RESOLVE.total,

@@ -63,12 +63,15 @@ def refuse_arguments(problem: str | None) -> None:
         raise ApplicationError(f"{problem}; the call is still waiting", type="InvalidArguments", non_retryable=True)
 
 
-async def tool_problem(decision: ApprovalDecision, state: AgentState) -> str | None:
-    """Return the tool's objection to edited arguments, as checked by its worker; recorded."""
+async def tool_problem(decision: ApprovalDecision, state: AgentState, mcp: str | None) -> str | None:
+    """Return the tool's objection to edited arguments, as checked by its worker; recorded.
+
+    `mcp` is the digest of the catalog of MCP tools that the run has pinned.
+    """
     arguments, call = decision.verdict.arguments, _waiting_call(decision, state)
     if arguments is None or call is None or call.name in (SPAWN_TOOL, HANDOFF_TOOL):  # the core checks those
         return None
-    return await check_arguments(call.name, arguments)
+    return await check_arguments(call.name, arguments, mcp)
 
 
 def _waiting_call(decision: ApprovalDecision, state: AgentState) -> ToolCall | None:

@@ -30,6 +30,7 @@ from holdfast.core.wire.contracts import (
     StopRequest,
 )
 from workflows.execution.pending_approvals import decision_problem, refuse_arguments, refuse_decision, tool_problem
+from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.signal_flood import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
 
 SignalT = TypeVar("SignalT", bound=BaseModel)
@@ -59,6 +60,7 @@ class SignalHandlers:
     """The signals and updates of `AgentExecution`: they queue events for the loop."""
 
     _state: AgentState
+    _transcript: ModelTranscript
 
     def _rules(self) -> Rules:
         raise NotImplementedError
@@ -108,7 +110,9 @@ class SignalHandlers:
             return
         self._note_signal(APPROVAL_SIGNAL)
         if decision is not None:
-            self._decide(decision, await tool_problem(decision, self._state) if meant else None)
+            self._decide(
+                decision, await tool_problem(decision, self._state, self._transcript.opening.mcp) if meant else None
+            )
         elif args:
             self._inbox.append(DecisionUnreadable(NO_DECISION, workflow.now()))
 
@@ -152,7 +156,7 @@ class SignalHandlers:
         if self._is_repeated():
             return
         if decision.verdict.arguments is not None:
-            refuse_arguments(await tool_problem(decision, self._state))
+            refuse_arguments(await tool_problem(decision, self._state, self._transcript.opening.mcp))
             refuse_decision(decision, self._state, self._inbox, self._rules())  # another may have come meanwhile
         self._decide(decision)
         self._note_answered()

@@ -116,4 +116,4 @@ def taken_over(state: AgentState, holder: AgentDefinition) -> AgentState:
     if handover.agent != holder.name:
         state = replace(state, handover=None)
     as_it_stands = state.metadata.get("agent") == holder.name
-    return state if as_it_stands else as_defined(state, holder, state.updated_at)
+    return state if as_it_stands else as_defined(state, holder, state.updated_at, handoff=True)

@@ -45,12 +45,16 @@ def _filled(own: LLM, other: LLM) -> LLM:
     return replace(own, **{name: getattr(other, name) for name in names if getattr(own, name) is None})
 
 
-def as_defined(state: AgentState, definition: AgentDefinition, at: datetime) -> AgentState:
-    """Return the agent with the model, prompt, response format and metadata of `definition`; other metadata stays."""
+def as_defined(state: AgentState, definition: AgentDefinition, at: datetime, *, handoff: bool = False) -> AgentState:
+    """Return the agent with the model, prompt, response format and metadata of `definition`; other metadata stays.
+
+    With a `handoff` all metadata that are there stay, and the definition's fill gaps: they are the conversation's.
+    """
+    first, second = (definition.metadata, state.metadata) if handoff else (state.metadata, definition.metadata)
     context = replace(
         state.context,
         system_prompt=definition.system_prompt,
         response_format=definition.response_format,
-        metadata={**state.metadata, **definition.metadata, "agent": definition.name},
+        metadata={**first, **second, "agent": definition.name},
     )
     return state.changed(at, llm=definition.llm, context=context)

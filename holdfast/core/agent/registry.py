@@ -164,8 +164,11 @@ class _Nameable:
         own = ((SPAWN_TOOL, agent.subagents), (HANDOFF_TOOL, agent.handoffs))
         own_names = tuple(name for name, agents in own if agents)
         callable_names = None if self.tools is None else (*self.tools, *own_names)
-        yield from _unknown(whose, "tools", named(agent.tools), self.tools)
-        yield from _unknown(whose, "tools_deny", agent.tools_deny, self.tools)
+        if agent.mcp:  # what its servers bring is known when a run begins
+            callable_names = None
+        tools = None if agent.mcp else self.tools
+        yield from _unknown(whose, "tools", named(agent.tools), tools)
+        yield from _unknown(whose, "tools_deny", agent.tools_deny, tools)
         yield from self._too_many_tools(agent)
         yield from _unknown(whose, "hooks", named(agent.hooks), self.hooks)
         yield from _unknown(whose, "capabilities", agent.capabilities, bundles)

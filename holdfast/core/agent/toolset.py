@@ -15,7 +15,7 @@ from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tool_selection import ALL
+from holdfast.core.agent.tool_selection import ALL, named
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
@@ -168,9 +168,14 @@ class Toolset:
 def with_mcp_tools(
     toolset: Toolset, definition: AgentDefinition, tools: Iterable[AnyTool]
 ) -> tuple[Toolset, AgentDefinition]:
-    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named."""
+    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named.
+
+    Of a server of which the definition names tools, it gets those alone.
+    """
     every = tuple(tools)
-    names = [tool.name for tool in every if tool.name not in definition.tools_deny]
+    chosen = {tool.traits.mcp for tool in every if tool.name in named(definition.tools)}
+    allowed = (tool for tool in every if tool.name not in definition.tools_deny)
+    names = [tool.name for tool in allowed if tool.traits.mcp not in chosen or tool.name in named(definition.tools)]
     if definition.tools != ALL:
         definition = changed(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
     return toolset.joined(Toolset(tools=every)), definition

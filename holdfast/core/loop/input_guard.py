@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import step_start
 from holdfast.core.loop.commands import CancelInFlight
 from holdfast.core.loop.events import HooksReturned
@@ -31,7 +32,12 @@ def take_in(transition: Transition, event: HooksReturned) -> bool:
     problem = apply_changes(transition, event)
     if problem is not None:
         transition.fail(problem)
-    return problem is None and not transition.must_stop
+        return False
+    stopped = any(run.changes is not None and run.changes.stop is not None for run in event.runs)
+    standing = transition.execution.continuation.standing
+    if not stopped and all(signal.reason is StopReason.USER_REQUESTED for signal in standing):
+        return True  # not `now`, or we would not be here: that one lets the step finish
+    return not transition.must_stop
 
 
 def passed(transition: Transition) -> bool:

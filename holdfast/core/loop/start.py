@@ -65,7 +65,7 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transi
     """
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
-    state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
+    state = as_defined(state, event.definition, event.at, handoff=event.handoff).changed(event.at, execution=execution)
     transition = Transition(rules, state, execution, event.at)
     headroom.count_opening(transition)
     if event.handoff:

@@ -29,6 +29,8 @@ ENTRIES_MAX: Final = 64
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """A reference to an environment variable, within any text."""
 
+_USER_INFO: Final = re.compile(r"//[^/@]*@")
+
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=SERVER_NAME_CHARS_MAX)]
 
 Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
@@ -78,8 +80,8 @@ class McpServer(Frozen):
 
     @property
     def place(self) -> str:
-        """The URL, or the command, as it was written: without the values of variables."""
-        return self.url or " ".join(self.command)
+        """The URL without a password, or the command, as it was written: without the values of variables."""
+        return _USER_INFO.sub("//", self.url, count=1) if self.url else " ".join(self.command)
 
     def offers(self, tool: str) -> bool:
         """Return whether agents may use the server's tool of that name."""

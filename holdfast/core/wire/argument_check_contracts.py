@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import ShallowMap
 
@@ -15,6 +16,8 @@ class ArgumentsCheck(Frozen):
 
     tool: str
     arguments: ShallowMap
+    mcp: Digest | None = None
+    """The catalog of MCP tools that the run has pinned, if it has one."""
 
 
 class ArgumentsChecked(Frozen):
