@@ -239,7 +239,11 @@ async def answering_calls(status: int, body: bytes, kind: str) -> AsyncGenerator
         match message.get("method"):
             case "initialize":
                 about = {"name": "odd", "version": "1"}
-                result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+                result: dict[str, Any] = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": about,
+                }
                 return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
             case "tools/call":
                 return web.Response(
