@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -33,7 +33,7 @@ from holdfast.core.wire.contracts import (
 )
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
-from holdfast.mcp.tools import call_mcp_tool, proxy_tools, traits_for
+from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
@@ -42,8 +42,18 @@ from holdfast.storage.records import Records
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
 
+CATALOGS_MAX: Final = 64
+"""How many catalogs are kept as tools: every model call needs its run's."""
+
 FINAL: Final = (InvalidInput, MissingPart)
 """Errors of listing that no retry mends."""
+
+
+class _Pinned(NamedTuple):
+    """A catalog's tools by name, as the server described them and as tools of ours."""
+
+    described: Mapping[str, McpTool]
+    proxies: Mapping[str, McpProxyTool]
 
 
 class McpTools:
@@ -62,6 +72,7 @@ class McpTools:
         self._slots = slots
         self._results = results
         self._spans = spans
+        self._catalogs: dict[str, _Pinned] = {}
 
     @activity.defn(name=RESOLVE_MCP_ACTIVITY)
     async def resolve(self, request: McpRequest) -> McpResolved:
@@ -80,14 +91,16 @@ class McpTools:
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
     async def call(self, request: McpCall) -> str:
         """Call the tool and return its answer as the bounded text that the model sees."""
-        tool = await self._pinned(request)
-        server = self._pool.servers.get(tool.server)
-        if server is None:
+        try:
+            pinned = await self._pinned(request.catalog)
+        except StorageFailed as error:
+            raise ApplicationError(error.message, type=type(error).__name__) from None
+        tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
+        if proxy is None:
             text = f"this worker does not know the MCP server {tool.server!r} any more; restart the right one"
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
-        traits = traits_for(tool, server)
+        traits = proxy.traits
         refuse_spent(traits)
-        [proxy] = proxy_tools([tool], self._pool.servers)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
@@ -95,14 +108,16 @@ class McpTools:
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
-        return proxy_tools((await self._records.read_catalog(catalog)).tools, self._pool.servers)
+        return tuple((await self._pinned(catalog)).proxies.values())
 
-    async def _pinned(self, request: McpCall) -> McpTool:
-        try:
-            catalog = await self._records.read_catalog(request.catalog)
-        except StorageFailed as error:
-            raise ApplicationError(error.message, type=type(error).__name__) from None
-        return next(tool for tool in catalog.tools if tool.name == request.name)
+    async def _pinned(self, catalog: str) -> _Pinned:
+        if catalog not in self._catalogs:
+            tools = (await self._records.read_catalog(catalog)).tools
+            proxies = {each.name: each for each in proxy_tools(tools, self._pool.servers)}
+            while len(self._catalogs) >= CATALOGS_MAX:
+                self._catalogs.pop(next(iter(self._catalogs)))
+            self._catalogs[catalog] = _Pinned({each.name: each for each in tools}, proxies)
+        return self._catalogs[catalog]
 
     async def _attempted(self, request: McpCall, tool: McpTool, traits: ToolTraits) -> ToolReply:
         info = activity.info()

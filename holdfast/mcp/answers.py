@@ -64,7 +64,9 @@ class McpAnswer:
             return self
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
-        problems = schema_problems(self.value, output) if self.structured else ["there is no structured answer"]
+        problems = ["there is no structured answer"]
+        if self.structured:
+            problems = schema_problems(self.value, output, foreign=True)
         if not problems:
             return self
         warning = f"[warning: the answer does not fit the schema that its server declares: {'; '.join(problems)}]"

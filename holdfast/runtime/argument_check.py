@@ -21,7 +21,7 @@ def argument_problem(tool: AnyTool, arguments: Mapping[str, JsonValue]) -> str |
     if tool.checked_by_schema:
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
-        problems = schema_problems(dict(arguments), tool.schema.parameters)
+        problems = schema_problems(dict(arguments), tool.schema.parameters, foreign=tool.traits.mcp is not None)
         return clamped("; ".join(problems), ERROR_CHARS_MAX) if problems else None
     try:
         tool.bind(arguments, NO_CALL)

@@ -28,6 +28,10 @@ REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 UNBOUNDED: Final = ("unevaluatedProperties", "unevaluatedItems")
 """Keywords that evaluate all others at their place again: nested, steps grow by powers of 2.6 (measured)."""
 
+PATTERN_PROPERTIES: Final = "patternProperties"
+INVERTING: Final = ("not", "oneOf", "if", "contains")
+"""Keywords that may refuse a value because a rule within them accepts it."""
+
 DRAFTS: Final[Mapping[str, type[Validator]]] = {
     str(draft.META_SCHEMA["$schema"]).removesuffix("#"): draft
     for draft in (Draft4Validator, Draft6Validator, Draft7Validator, Draft201909Validator, Draft202012Validator)
@@ -36,6 +40,10 @@ DRAFTS: Final[Mapping[str, type[Validator]]] = {
 
 class TooMuchWork(Exception):
     """The value takes more steps to check than are allowed."""
+
+
+class HangsOnPattern(Exception):
+    """Whether a keyword accepts the value hangs on a pattern that is not checked."""
 
 
 def broken_schema(schema: Mapping[str, Any]) -> str | None:
@@ -58,15 +66,16 @@ def broken_schema(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def schema_problems(value: JsonValue, schema: Mapping[str, Any]) -> list[str]:
+def schema_problems(value: JsonValue, schema: Mapping[str, Any], *, foreign: bool = False) -> list[str]:
     """Return the first problems of `value`, each with its JSON path; none when it fits. Never raises.
 
-    One thing stays unbounded: a `pattern` that backtracks without end does so on a value of any size, and blocks the
-    whole process. Definitions come from the worker's operator, not from models.
+    One thing is not bounded: a `pattern` that backtracks without end does so on a value of any size, and blocks the
+    whole process. Definitions come from the worker's operator, not from models; a `foreign` schema does not, and its
+    patterns count as fulfilled.
     """
     whole = dict(schema)
     try:
-        return _drained(_dialect(whole), whole, value)
+        return _drained(_dialect(whole), whole, value, foreign=foreign)
     except TooMuchWork:
         return [f"$: it takes more than {SCHEMA_REFS_MAX:,} steps to check; answer with something simpler"]
     except RecursionError:
@@ -75,8 +84,9 @@ def schema_problems(value: JsonValue, schema: Mapping[str, Any]) -> list[str]:
         return [clamped(f"$: it cannot be checked ({type(error).__name__}: {error})", FORMAT_PLACE_CHARS_MAX)]
 
 
-def _drained(dialect: type[Validator], schema: dict[str, Any], value: JsonValue) -> list[str]:
-    checking = _bounded(dialect)(schema, registry=Registry())  # an empty one: by default `$ref`s are fetched
+def _drained(dialect: type[Validator], schema: dict[str, Any], value: JsonValue, *, foreign: bool = False) -> list[str]:
+    validator = _bounded(dialect, foreign=foreign)
+    checking = validator(schema, registry=Registry())  # an empty one: by default `$ref`s are fetched
     return [_problem_line(error) for error in islice(checking.iter_errors(value), FORMAT_PROBLEMS_MAX)]
 
 
@@ -105,8 +115,8 @@ def _look_up_references(schema: dict[str, Any], dialect: type[Validator]) -> Non
         waiting.extend((inner, resolver.in_subresource(inner)) for inner in resource.subresources())
 
 
-def _bounded(dialect: type[Validator]) -> type[Validator]:
-    """Return `dialect` without its two sources of more than linear work.
+def _bounded(dialect: type[Validator], *, foreign: bool) -> type[Validator]:
+    """Return `dialect` without its two sources of more than linear work, and for a `foreign` schema without patterns.
 
     Every recursion goes through a reference, and a union that fails tries all its members at every level. The package
     finds repeated items by comparing all pairs: 2,000 objects took 2.6 s.
@@ -128,9 +138,44 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
 
     rules: dict[str, Any] = {key: refused for key in UNBOUNDED if key in dialect.VALIDATORS}
     rules |= {key: counted(rule) for key, rule in dialect.VALIDATORS.items() if key in REFERENCES}
+    if foreign:
+        rules |= _without_patterns(dialect)
     extended = cast("Any", extend)
     validator: type[Validator] = extended(dialect, {**rules, "uniqueItems": _unique_items})
     return validator
+
+
+def _without_patterns(dialect: type[Validator]) -> dict[str, Any]:
+    """Return the rules of `dialect` that run no regular expression, and refuse nothing that hangs on one."""
+    depth = 0
+
+    def fulfilled(*_: object) -> Iterator[ValidationError]:
+        if depth:
+            raise HangsOnPattern
+        yield from ()
+
+    def unless_it_hangs(rule: Any) -> Any:  # noqa: ANN401  # as above
+        def following(*arguments: Any) -> Iterator[ValidationError]:  # noqa: ANN401  # as above
+            nonlocal depth
+            depth += 1
+            try:
+                problems = list(rule(*arguments))
+            except HangsOnPattern:
+                if depth > 1:
+                    raise
+                problems = []
+            finally:
+                depth -= 1
+            yield from problems
+
+        return following
+
+    def additional(checking: Any, allowed: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401  # as above
+        rule = fulfilled if PATTERN_PROPERTIES in schema else dialect.VALIDATORS["additionalProperties"]
+        yield from rule(checking, allowed, value, schema)
+
+    inverting = {key: unless_it_hangs(dialect.VALIDATORS[key]) for key in INVERTING if key in dialect.VALIDATORS}
+    return {**inverting, "pattern": fulfilled, PATTERN_PROPERTIES: fulfilled, "additionalProperties": additional}
 
 
 def _unique_items(checking: Any, unique: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401  # as above

@@ -54,5 +54,5 @@ def _checked(call: ToolCall, tool: RemoteTool) -> ToolCall:
         return call
     from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # as above
 
-    problems = schema_problems(dict(call.arguments), tool.schema.parameters)
+    problems = schema_problems(dict(call.arguments), tool.schema.parameters, foreign=tool.traits.mcp is not None)
     return replace(call, malformed=clamped("; ".join(problems), MALFORMED_CHARS_MAX)) if problems else call

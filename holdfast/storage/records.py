@@ -65,9 +65,6 @@ AT_ONCE_MAX: Final = 16
 AGENTS_MAX: Final = 256
 """For how many agents `write_execution` remembers the sealed parts."""
 
-CATALOGS_MAX: Final = 64
-"""How many catalogs of MCP tools are kept as they were read: a model call needs its run's."""
-
 LATEST_MS: Final = 10**14
 """Index names count down from here, so that an agent's newest record sorts first, until the year 5138."""
 
@@ -86,7 +83,6 @@ class Records:
         self._objects = objects
         self._recent = LruCache(cache_bytes_max)
         self._sealed: dict[str, SealedHistory] = {}
-        self._catalogs: dict[str, McpCatalog] = {}
 
     @classmethod
     def in_folder(cls, folder: Path) -> Records:
@@ -103,12 +99,7 @@ class Records:
 
     async def read_catalog(self, digest: str) -> McpCatalog:
         """Return a catalog of MCP tools. Raises ObjectMissing, StorageFailed (also for changed content)."""
-        if digest not in self._catalogs:
-            data = await self._read_content(CATALOGS, digest)
-            while len(self._catalogs) >= CATALOGS_MAX:
-                self._catalogs.pop(next(iter(self._catalogs)))
-            self._catalogs[digest] = McpCatalog.model_validate_json(data)
-        return self._catalogs[digest]
+        return McpCatalog.model_validate_json(await self._read_content(CATALOGS, digest))
 
     async def has_part(self, digest: str) -> bool:
         """Return whether the part exists. Raises StorageFailed."""
