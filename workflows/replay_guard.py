@@ -21,7 +21,6 @@ task's timeout, 10 s. Local activities whose markers are not written yet run aga
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -50,10 +49,24 @@ class RunTasks:
     """A run's latest tasks on this worker."""
 
     def __init__(self) -> None:
-        self.times = deque[int](maxlen=TIMES_MAX)
-        """When they began, in nanoseconds."""
         self.old_times = 0
         """How many in a row have started over because of an old time."""
+        self._lengths: dict[int, int] = {}
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """When they began, in nanoseconds."""
+        return tuple(self._lengths)
+
+    def began(self, time: int, length: int) -> None:
+        """Remember a task, with the length of its history."""
+        self._lengths.setdefault(time, length)
+        if len(self._lengths) > TIMES_MAX:
+            del self._lengths[next(iter(self._lengths))]
+
+    def is_beyond(self, time: int, length: int) -> bool:
+        """Return whether a task that began at `time` had less history; one that a worker gets twice has the same."""
+        return self._lengths.get(time, length) < length
 
 
 class TaskMemory:
@@ -128,12 +141,12 @@ class ReplayGuard:
         # A task's time is that of its beginning, and only goes forward. An activation after the last task has no task
         # of its own: it has that one's time, also if that one failed, and more history.
         time, length = act.timestamp.ToNanoseconds(), act.history_length
-        old, further = time == self._time or time in tasks.times, length > self._length
+        old, further = time == self._time or tasks.is_beyond(time, length), length > self._length
         self._ahead = not act.is_replaying and old and further
         self._time, self._length = time, length
         if not act.is_replaying:
             if further:  # within a task, ends of local activities move its time on
-                tasks.times.append(time)
+                tasks.began(time, length)
                 tasks.old_times = tasks.old_times if old else 0
             if any(not job.HasField("do_update") for job in act.jobs):  # a refused update's task leaves no events
                 self._live_length = length

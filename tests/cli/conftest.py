@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
+import sys
+import tty
 from collections.abc import Generator
 from pathlib import Path
 
@@ -71,3 +75,16 @@ def failing(project: Project, dev: Running) -> Generator[Failing]:  # noqa: ARG0
     """What takes its time to fail."""
     with begun(project) as failing:
         yield failing
+
+
+@pytest.fixture
+def fingers(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+    """What is written there is typed at standard input."""
+    ours, terminal = pty.openpty()
+    tty.setraw(terminal)
+    with open(terminal, closefd=False) as stdin, open(terminal, "w", closefd=False) as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        yield ours
+    os.close(ours)
+    os.close(terminal)

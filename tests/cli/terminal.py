@@ -64,8 +64,7 @@ class Terminal:
     def _matches(self, words: re.Pattern[str], seconds_max: float) -> None:
         deadline = time.monotonic() + seconds_max
         while (found := words.search(self.shown, self._seen)) is None:
-            ready, _, _ = select.select([self._screen], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"never showed {words.pattern!r}: {self.shown!r}"
+            self._heard(deadline, f"showed {words.pattern!r}")
             assert self._read(), f"ended without {words.pattern!r}: {self.shown!r}"
         self._seen = found.end()
 
@@ -78,9 +77,16 @@ class Terminal:
 
     def ended(self, seconds_max: float = 90) -> int:
         """Return the exit code, once the command has ended."""
+        deadline = time.monotonic() + seconds_max
+        self._heard(deadline, "ended")
         while self._read():
-            pass
+            self._heard(deadline, "ended")
         return self._process.wait(seconds_max)
+
+    def _heard(self, deadline: float, what: str) -> None:
+        """Wait until there is something to take in; fail at the deadline, by when the command never did `what`."""
+        ready, _, _ = select.select([self._screen], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"never {what}: {self.shown!r}"
 
     def _read(self) -> bool:
         """Take in what is written; False when there is nobody to write any more."""

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
-import sys
-import tty
-from collections.abc import Generator
 
 import pytest
 
-from holdfast.cli.screens.terminal_input import Keyboard
+from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
 
 KEYS_SECONDS_MAX = 30
-
-
-@pytest.fixture
-def fingers(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
-    """What is written there is typed at standard input."""
-    ours, terminal = pty.openpty()
-    tty.setraw(terminal)
-    with open(terminal, closefd=False) as stdin, open(terminal, "w", closefd=False) as stdout:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stdout", stdout)
-        yield ours
-    os.close(ours)
-    os.close(terminal)
 
 
 async def typed(keyboard: Keyboard, fingers: int, keys: bytes) -> tuple[list[str], str]:
@@ -59,3 +42,11 @@ async def test_a_character_that_comes_in_pieces_is_one(fingers: int) -> None:
     first, second = "\u00e9".encode()[:1], "\u00e9".encode()[1:]
     assert await typed(keyboard, fingers, first) == ([], "")
     assert await typed(keyboard, fingers, second) == ([], "\u00e9")
+
+
+async def test_ctrl_c_that_was_pressed_just_before_the_prompt_went_is_heard(fingers: int) -> None:
+    keyboard = Keyboard()
+    with pytest.raises(LeaveRequest) as told:
+        await typed(keyboard, fingers, b"tw\x03")
+    assert told.value.interrupted
+    assert await typed(keyboard, fingers, b"two\n") == (["two"], ""), "what was typed before it is dropped"

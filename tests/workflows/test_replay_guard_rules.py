@@ -9,7 +9,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.replay_guard import OLD_TIMES_MAX, RUNS_MAX, STARTED_OVER, ReplayGuard, TaskMemory
+from workflows.replay_guard import OLD_TIMES_MAX, RUNS_MAX, STARTED_OVER, TIMES_MAX, ReplayGuard, TaskMemory
 
 
 class Instance:
@@ -204,15 +204,33 @@ def test_a_task_after_an_eviction_goes_on() -> None:
     assert run.told(9, signals=1)
 
 
+def test_a_task_that_the_worker_gets_twice_goes_on() -> None:
+    """As after a refusal that was too large to be sent: the server does not know the task's completion."""
+    run = Run()
+    assert run.told(3, signals=1)
+    assert run.told(7, updates=1)
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(7, updates=1)
+    assert run.told(15, signals=1)
+
+
 def test_a_worker_forgets_the_run_that_came_longest_ago() -> None:
     memory = TaskMemory()
-    memory.of("first").times.append(1)
-    memory.of("second").times.append(2)
-    assert list(memory.of("first").times) == [1], "it is the latest now"
+    memory.of("first").began(1, 3)
+    memory.of("second").began(2, 3)
+    assert memory.of("first").times == (1,), "it is the latest now"
     for number in range(RUNS_MAX - 1):
         memory.of(f"run {number}")
-    assert list(memory.of("first").times) == [1]
-    assert list(memory.of("second").times) == []
+    assert memory.of("first").times == (1,)
+    assert memory.of("second").times == ()
+
+
+def test_of_a_run_the_latest_tasks_are_remembered() -> None:
+    tasks = TaskMemory().of("run")
+    for number in range(TIMES_MAX + 1):
+        tasks.began(number, number)
+    assert tasks.times == tuple(range(1, TIMES_MAX + 1))
 
 
 def test_a_servers_clock_that_stands_does_not_hold_a_run_up_for_ever() -> None:

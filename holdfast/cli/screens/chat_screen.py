@@ -155,7 +155,8 @@ class Conversation:
             self._talk.end()
             typing = asyncio.create_task(self._keyboard.line(prompt, draft))
             await asyncio.wait({typing, self._next_event()}, return_when=FIRST_COMPLETED)
-            if typing.done():
+            if typing.done() or self._keyboard.entered:
+                await asyncio.wait({typing})
                 if (error := typing.exception()) is None:
                     return typing.result()
                 if not isinstance(error, LeaveRequest):
@@ -212,6 +213,8 @@ class Conversation:
 
     def _look(self, ended: str = "") -> None:
         """Have it told what the session is, once the execution that `ended` is not under way any more."""
+        if ended and self._looking is not None:
+            self._looking.cancel()  # what it reports late would be older than what comes now
         if self._looking is None or self._looking.done() or ended:
             self._looking = asyncio.create_task(self._report_session(ended))
 

@@ -20,10 +20,11 @@ LINE_BYTES_MAX: Final = 65_536
 LOCAL_FLAGS: Final = 3
 """Where termios keeps the flags of echo and of whole lines."""
 
+CTRL_C: Final = "\x03"
 CTRL_D: Final = b"\x04"
 
 
-class LeaveRequest(Exception):  # not an error: Ctrl-D
+class LeaveRequest(Exception):  # not an error: Ctrl-C or Ctrl-D
     """The person wants to leave; `interrupted` when it was Ctrl-C that said so."""
 
     def __init__(self, *, interrupted: bool) -> None:
@@ -62,6 +63,11 @@ class Keyboard:
         """What has been typed at the prompt so far."""
         return self._session.default_buffer.text
 
+    @property
+    def entered(self) -> bool:
+        """True from the key that ends the prompt until the prompt is gone: to cancel it would lose the line."""
+        return self._session.app.is_done
+
     def put_away(self) -> None:
         """Have a prompt that is cancelled leave nothing on the screen."""
         self._session.app.erase_when_done = True
@@ -99,9 +105,14 @@ class Keyboard:
             loop.remove_reader(sys.stdin)
 
     def typed(self) -> tuple[list[str], str]:
-        """Return the whole lines typed without a prompt, and the beginning of the next. Raises LeaveRequest."""
+        """Return the whole lines typed without a prompt, and the beginning of the next. Raises LeaveRequest.
+
+        Ctrl-C is a signal while there is no prompt, but a key when it was pressed just before the prompt went.
+        """
         if self._closed:
             raise LeaveRequest(interrupted=False)
-        *lines, draft = self._typed.split("\n")
-        self._typed = ""
+        typed, self._typed = self._typed, ""
+        if CTRL_C in typed:
+            raise LeaveRequest(interrupted=True)
+        *lines, draft = typed.split("\n")
         return lines, draft if draft.isprintable() else ""  # an arrow or the like is no text
