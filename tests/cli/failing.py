@@ -13,6 +13,8 @@ from tests.cli.program import READY, SCRIPTS, Project, Running, start_id
 QUESTION = "what is six times seven?"
 NOWHERE = "http://127.0.0.1:1/v1"
 WRONG_KEY = "wrong-key-4711"
+WAITS_SECONDS = "60"
+"""How long a worker waits for its own end before it exits with 1: longer than a crowded machine takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ def begun(project: Project) -> Generator[Failing]:
             "unset": project.where("OPENAI_BASE_URL", "OPENAI_API_KEY"),
         }
         workers = {
-            name: around.enter_context(there.started("worker", "--import", "my_tools", "--task-queue", name))
+            name: around.enter_context(
+                there.started("worker", "--import", "my_tools", "--task-queue", name, "--grace-seconds", WAITS_SECONDS)
+            )
             for name, there in troubles.items()
         }
         for worker in workers.values():
