@@ -39,6 +39,7 @@ class ChildExecution:
 
     def __init__(self) -> None:
         self._outbox: deque[Message | StopRequest | DefinitionChange] = deque()
+        self._has_ended = False
 
     def send(self, message: Message | StopRequest | DefinitionChange) -> None:
         """Send a signal once it has started; a stop goes before all that have not been sent yet."""
@@ -59,6 +60,7 @@ class ChildExecution:
         except WorkflowAlreadyStartedError:
             return _lost(command)
         finally:
+            self._has_ended = True
             if sender is not None:
                 sender.cancel()
         return _end(command, result.status, result.stop_reason, result)
@@ -94,13 +96,15 @@ class ChildExecution:
         )
 
     async def _send_all(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:
-        while True:
+        # the SDK does not end a signal that is on its way at a cancel: it withdraws it, and goes on
+        while not self._has_ended:
             await workflow.wait_condition(lambda: bool(self._outbox))
             message = self._outbox.popleft()
             try:
                 await handle.signal(SIGNALS[type(message)], message)
             except FailureError:  # it has ended, and its result lists delivered messages; or it accepts no more signals
-                if isinstance(message, StopRequest) and message.mode == "now":
+                # a session that has gone on may be ending its Temporal run: that takes no command any more
+                if isinstance(message, StopRequest) and message.mode == "now" and not self._has_ended:
                     with suppress(FailureError):
                         await workflow.get_external_workflow_handle(handle.id).cancel()
 
