@@ -25,12 +25,9 @@ from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
-    MCP_LEFT_OUT_MAX,
     RESOLVE_MCP_ACTIVITY,
-    McpCall,
-    McpRequest,
-    McpResolved,
 )
+from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools

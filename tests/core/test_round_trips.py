@@ -46,9 +46,6 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
-    McpCall,
-    McpRequest,
-    McpResolved,
     ModelWait,
     PageRequest,
     PickupTime,
@@ -63,6 +60,7 @@ from holdfast.core.wire.contracts import (
     TranscriptRequest,
 )
 from holdfast.core.wire.execution_events import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
+from holdfast.core.wire.mcp_contracts import McpCall, McpRequest, McpResolved
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.wire.session_contracts import Branch
 from holdfast.core.wire.session_events import (

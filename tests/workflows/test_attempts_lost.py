@@ -13,7 +13,7 @@ from holdfast.core.loop.events import ModelCancelled, ModelFailed
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, CallProgress
 from tests.core.building import BOOM, Run
-from workflows.execution.activity_calls import failed_usage, tool_error
+from workflows.execution.call_errors import failed_usage, tool_error
 
 USED = Usage(input_tokens=7, output_tokens=3)
 

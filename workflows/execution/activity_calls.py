@@ -1,4 +1,4 @@
-"""Turns the core's model and tool calls into activities, and their failures into errors. Decides nothing else."""
+"""Turns the core's model and tool calls into activities. Decides nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     FailureError,
-    TimeoutError,  # noqa: A004  # its name
-    TimeoutType,
     is_cancelled_exception,
 )
 from temporalio.workflow import ActivityCancellationType
@@ -28,13 +26,11 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
-from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_LOST
+from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
 from holdfast.core.tools.call_context import CallContext
-from holdfast.core.tools.tool_errors import ended_without_answer, never_begun
 from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
@@ -47,14 +43,10 @@ from holdfast.core.wire.contracts import (
     SUMMARISE_ACTIVITY,
     TAKE_UP_ACTIVITY,
     TOOLS_BUSY,
-    WORKER_SHUTDOWN,
-    CallProgress,
     HooksRan,
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
-    McpCall,
-    McpResolved,
     PickupTime,
     SummaryInput,
     SummaryText,
@@ -62,7 +54,9 @@ from holdfast.core.wire.contracts import (
     ToolsRequest,
     waiting_queue,
 )
+from holdfast.core.wire.mcp_contracts import McpCall, McpResolved
 from workflows import summaries
+from workflows.execution.call_errors import call_error
 from workflows.shielding import locally, outcome
 from workflows.timeouts import RESOLVE
 
@@ -400,61 +394,3 @@ def _reply(result: object) -> ToolReply:
         reply = replace(reply, result_type="json")
     # the loop checks them: a worker in another language can have written anything
     return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply
-
-
-def model_error(error: ActivityError) -> ErrorRecord:
-    """Return why the model call failed for good."""
-    if isinstance(error.cause, TimeoutError):
-        text = f"the model call did not end in its time ({_timeout(error.cause)})"
-        return ErrorRecord(type="ModelTimeout", message=text, source="model")
-    return call_error(error, "model")
-
-
-def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
-    """Return the usage of a failed model call's attempts, and whether the last one was lost without a report.
-
-    The usage is in its failure, or in its last heartbeat.
-    """
-    cause: BaseException | None = error.cause
-    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
-        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
-        return progress.failed_usage + progress.if_lost, False
-    if isinstance(cause, TimeoutError):
-        if not isinstance(cause.cause, ApplicationError):
-            return NOTHING_USED, cause.type in (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
-        cause = cause.cause  # between two attempts: its cause is the failure of the previous one
-    if isinstance(cause, ApplicationError) and cause.details:
-        return Usage.model_validate(cause.details[0]), False
-    return NOTHING_USED, isinstance(cause, ApplicationError) and cause.type in (WORKER_SHUTDOWN, WORKER_LOST)
-
-
-def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
-    """Return the error of a failed tool call, for the model."""
-    if isinstance(error.cause, ApplicationError) and not _is_lost(error.cause, traits):
-        return call_error(error, traits.name)
-    if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
-        if error.cause.cause is None and not error.cause.last_heartbeat_details:
-            return never_begun(traits)
-        return ended_without_answer(traits, "its worker was lost and no other took it up")
-    if isinstance(error.cause, TimeoutError):
-        return ended_without_answer(traits, _timeout(error.cause))
-    lost = isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_LOST
-    return ended_without_answer(traits, "its worker died" if lost else "it was interrupted")
-
-
-def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
-    """Return whether the worker ended during the call; a repeatable call fails so only when it is refused."""
-    return failure.type == WORKER_SHUTDOWN or (traits.at_most_once and failure.type == WORKER_LOST)
-
-
-def call_error(error: FailureError, source: str) -> ErrorRecord:
-    """Return the error of a failed call, with the type that its activity gave it."""
-    cause = error.cause if isinstance(error, ActivityError) else error
-    if isinstance(cause, ApplicationError):
-        text = clamped(cause.message, ERROR_CHARS_MAX)
-        return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)
-    return error_record(cause or error, source)
-
-
-def _timeout(error: TimeoutError) -> str:
-    return "its worker fell silent" if error.type is TimeoutType.HEARTBEAT else "it took too long"

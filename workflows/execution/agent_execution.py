@@ -24,7 +24,6 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.error_records import error_record
-from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
@@ -65,7 +64,8 @@ from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import EventLog
-from workflows.execution.activity_calls import call_error, resolve_tools, take_up
+from workflows.execution.activity_calls import resolve_tools, take_up
+from workflows.execution.call_errors import call_error
 from workflows.execution.current_details import CurrentDetails
 from workflows.execution.definition_change import (
     ResolvedChange,
@@ -77,7 +77,7 @@ from workflows.execution.definition_change import (
     resolved_handoff,
 )
 from workflows.execution.executor import SHORTEST, Ends, Executor
-from workflows.execution.initial_state import at_first
+from workflows.execution.initial_state import at_first, started
 from workflows.execution.mcp_calls import Unlisted, is_stopping, resolve_at_start
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
@@ -412,16 +412,9 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
-        question = (user_message(start.question),) if start.question else ()
-        messages = start.session.messages if start.session else question
-        self._message_ids += filter(None, (str(each.metadata.get(MESSAGE_ID, "")) for each in messages))
-        return ExecutionStarted(
-            execution_id=workflow.info().workflow_id,
-            messages=messages,
-            budget=start.budget,
-            at=workflow.info().workflow_start_time,
-            metadata=start.metadata,
-        )
+        event = started(start)
+        self._message_ids += filter(None, (str(each.metadata.get(MESSAGE_ID, "")) for each in event.messages))
+        return event
 
     def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:

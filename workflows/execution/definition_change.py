@@ -18,7 +18,8 @@ from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.events import DefinitionChanged
 from holdfast.core.wire.contracts import DefinitionChange, ExecutionInput, ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
-from workflows.execution.activity_calls import call_error, resolve_tools
+from workflows.execution.activity_calls import resolve_tools
+from workflows.execution.call_errors import call_error
 from workflows.execution.mcp_calls import Unlisted, resolve_mcp
 
 

@@ -48,13 +48,11 @@ from workflows import summaries
 from workflows.execution.activity_calls import (
     call_model,
     call_tool,
-    failed_usage,
-    model_error,
     run_hooks,
     summarise,
     summary_name,
-    tool_error,
 )
+from workflows.execution.call_errors import failed_usage, model_error, tool_error
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate

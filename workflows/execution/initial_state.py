@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from temporalio import workflow
+
 from holdfast.core.agent.handoffs import conversation_holder, taken_over
 from holdfast.core.agent.initial_state import as_defined, first_run, new_agent
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import user_message
+from holdfast.core.loop.events import ExecutionStarted
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import ExecutionInput
 from workflows.execution.definition_change import origin_of
@@ -33,3 +37,15 @@ def at_first(
         state = as_defined(taken_over(state, holder), holder, at)
         start = replace(start, definition=holder, origin=origin_of(start))
     return start, state if session is None else replace(state, execution_count=session.executions)
+
+
+def started(start: ExecutionInput) -> ExecutionStarted:
+    """Return the event that begins the execution: with its session's messages, or with its question."""
+    question = (user_message(start.question),) if start.question else ()
+    return ExecutionStarted(
+        execution_id=workflow.info().workflow_id,
+        messages=start.session.messages if start.session else question,
+        budget=start.budget,
+        at=workflow.info().workflow_start_time,
+        metadata=start.metadata,
+    )

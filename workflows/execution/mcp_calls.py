@@ -14,7 +14,8 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.loop.events import Event, StopRequested
-from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput, McpRequest, McpResolved
+from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput
+from holdfast.core.wire.mcp_contracts import McpRequest, McpResolved
 from workflows import summaries
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 from workflows.timeouts import MCP

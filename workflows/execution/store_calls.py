@@ -10,7 +10,8 @@ from temporalio.exceptions import ActivityError
 from holdfast.core.base.bounds import TASK_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
-from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT, call_error
+from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
+from workflows.execution.call_errors import call_error
 from workflows.shielding import in_any_case
 from workflows.timeouts import RECORD, SESSION_RECORD
 

@@ -52,7 +52,7 @@ from holdfast.core.wire.workflow_ids import own_id, session_workflow_id
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import SessionEventLog
-from workflows.execution.activity_calls import call_error
+from workflows.execution.call_errors import call_error
 from workflows.search_attributes import STATUS, STEPS, upsert
 from workflows.session.child_execution import ChildExecution
 from workflows.session.current_details import session_details

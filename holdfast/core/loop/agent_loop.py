@@ -36,6 +36,7 @@ from holdfast.core.loop import (
     start,
     step_end,
     step_start,
+    time_limit,
     tool_calls,
 )
 from holdfast.core.loop.commands import CancelInFlight, Command
@@ -66,7 +67,6 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
-from holdfast.core.loop.time_limit import keep_time, start_timer
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import ContinuationEvaluated
 
@@ -90,7 +90,7 @@ class AgentLoop(Rules):
                 _take_in(transition, event)
             elif cancellation.take_in(transition, event):
                 _cancelled(transition)
-        keep_time(transition)
+        time_limit.keep_time(transition)
         return transition.state, tuple(transition.commands)
 
 
@@ -147,7 +147,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Tran
         return transition
     transition = start.begun(rules, state, event)
     _reach(transition, Trigger.BEFORE_EXECUTION)
-    start_timer(transition)
+    time_limit.start_timer(transition)
     return transition
 
 
@@ -167,7 +167,7 @@ def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> T
     else:
         transition.note_override()
         _go_on_as_changed(transition, trigger)
-    start_timer(transition)
+    time_limit.start_timer(transition)
     return transition
 
 
@@ -201,7 +201,7 @@ def _go_on(transition: Transition, *, resumed: bool) -> None:
         _go_on_when_answered(transition)
     else:
         _ask_again(transition, emit=resumed)
-    start_timer(transition)
+    time_limit.start_timer(transition)
 
 
 def _ask_again(transition: Transition, *, emit: bool) -> None:
@@ -217,8 +217,7 @@ def _ask_again(transition: Transition, *, emit: bool) -> None:
 
 def _out_of_time(transition: Transition) -> bool:
     """End an execution whose time limit passed while no driver ran it, before anything is issued again."""
-    strikes_at = transition.execution.time_limit_at
-    if strikes_at is None or transition.at < strikes_at or transition.execution.hooks_under_way in ENDING:
+    if not time_limit.has_struck(transition):
         return False
     tool_calls.answer_unknown_ends(transition)
     limit_checks.signal_time(transition)
@@ -362,11 +361,9 @@ def _stop_requested(transition: Transition, event: StopRequested) -> None:
 
 
 def _timer_fired(transition: Transition) -> None:
-    strikes_at = transition.execution.time_limit_at
-    if strikes_at is None or transition.at < strikes_at or transition.execution.hooks_under_way in ENDING:
-        return  # a timer from before a pause
-    limit_checks.signal_time(transition)
-    _abort_unless_overridden(transition)
+    if time_limit.has_struck(transition):  # it is no timer from before a pause
+        limit_checks.signal_time(transition)
+        _abort_unless_overridden(transition)
 
 
 def _driver_failed(transition: Transition, error: ErrorRecord) -> None:

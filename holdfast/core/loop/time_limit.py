@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.agent.hooks import ENDING
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.loop.commands import StartTimer
 from holdfast.core.loop.transition import Transition
@@ -14,6 +15,12 @@ def start_timer(transition: Transition) -> None:
         transition.commands.insert(
             0, StartTimer(fires_at=strikes_at)
         )  # first, so that it is there before what it limits
+
+
+def has_struck(transition: Transition) -> bool:
+    """Return whether the time limit has passed for an execution whose end is not under way yet."""
+    strikes_at = transition.execution.time_limit_at
+    return strikes_at is not None and transition.at >= strikes_at and transition.execution.hooks_under_way not in ENDING
 
 
 def keep_time(transition: Transition) -> None:

@@ -31,14 +31,13 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
-from holdfast.core.base.json_values import JsonMap, ShallowMap
+from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.tools.mcp_servers import ServerName
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
@@ -83,9 +82,6 @@ TOOLS_BUSY: Final = "ToolsBusy"
 """The type of the failure of a tool call that found no slot; its detail is the number of attempts it used."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
-
-MCP_LEFT_OUT_MAX: Final = 20
-"""How many lines about left out MCP tools a history keeps."""
 
 
 def waiting_queue(task_queue: str) -> str:
@@ -239,31 +235,6 @@ class ToolCatalog(Frozen):
     prices: Prices | None = None
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
-
-
-class McpRequest(Frozen):
-    """The MCP servers that an agent names, for its worker to list."""
-
-    agent: str
-    servers: tuple[ServerName, ...]
-
-
-class McpResolved(Frozen):
-    """The catalog of the servers' tools, which is in the record store, and what was left out of it."""
-
-    catalog: Digest
-    tools: int
-    left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
-
-
-class McpCall(Frozen):
-    """One call of an MCP server's tool, by the name and the catalog that the run has pinned."""
-
-    catalog: Digest
-    name: str
-    arguments: JsonMap
-    step: int
-    call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
 
 
 class PickupTime(Frozen):
