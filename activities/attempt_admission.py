@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -19,7 +19,6 @@ from activities.stale_attempts import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.tools.tool_errors import ended_without_answer, killed_workers, left_unbegun, lost_too_long
-from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolTraits
 
 TURN_SECONDS_MAX: Final = 20.0
@@ -31,6 +30,8 @@ PACE_SECONDS_MIN: Final = 5.0
 ASK_SECONDS_MAX: Final = 5.0
 """How long a call that has waited asks the server whether it is still wanted. With the two above it stays within the
 margin by which the server's limit exceeds the tool's (`workflows.execution.activity_calls.START_MARGIN`)."""
+
+ReplyT = TypeVar("ReplyT")
 
 UNHEARD: Final = "not begun yet: the run still has unprocessed signals, or the server does not answer"
 
@@ -61,7 +62,7 @@ class AttemptFailure(ApplicationError):
         )
 
 
-async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ToolReply]]) -> ToolReply:
+async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ReplyT]]) -> ReplyT:
     """Run `running` within the tool's time limit and return its result, if this attempt is admitted.
 
     The guardian learns of the start before any of the tool's code runs. Raises ApplicationError if the attempt is not
@@ -219,7 +220,7 @@ def _postponed(here: HeartbeatDetails, attempts: ToolAttempts, why: str) -> Atte
     return AttemptFailure(record, again=True, after=timedelta(seconds=seconds))
 
 
-async def _in_time(traits: ToolTraits, work: asyncio.Task[ToolReply]) -> ToolReply:
+async def _in_time(traits: ToolTraits, work: asyncio.Task[ReplyT]) -> ReplyT:
     """Return the result of `work`. Raises ApplicationError if it exceeds the tool's time limit."""
     clock = asyncio.get_running_loop().time
     # the server's start-to-close is longer by a margin, so that our own error text comes first

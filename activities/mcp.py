@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.attempt_admission import AttemptFailure, attempt_number, attempted, failure_of, refuse_spent
 from activities.heartbeats import pulse
 from activities.tools import ToolSlots
-from holdfast.core.agent.execution_state import named_id
+from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpTool
@@ -27,7 +27,7 @@ from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
     RESOLVE_MCP_ACTIVITY,
 )
-from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpInputNeeded, McpRequest, McpResolved
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
@@ -86,8 +86,8 @@ class McpTools:
         return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out)
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
-    async def call(self, request: McpCall) -> str:
-        """Call the tool and return its answer as the bounded text that the model sees."""
+    async def call(self, request: McpCall) -> str | McpInputNeeded:
+        """Call the tool and return its answer as the bounded text that the model sees, or what its server asks for."""
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
@@ -101,7 +101,8 @@ class McpTools:
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            return (await self._attempted(request, tool, traits)).text
+            reply = await self._attempted(request, tool, traits)
+            return reply if isinstance(reply, McpInputNeeded) else reply.text
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
@@ -116,12 +117,12 @@ class McpTools:
             self._catalogs[catalog] = _Pinned({each.name: each for each in tools}, proxies)
         return self._catalogs[catalog]
 
-    async def _attempted(self, request: McpCall, tool: McpTool, traits: ToolTraits) -> ToolReply:
+    async def _attempted(self, request: McpCall, tool: McpTool, traits: ToolTraits) -> ToolReply | McpInputNeeded:
         info = activity.info()
         execution_id = info.workflow_id or ""
         context = ToolContext(
             execution_id=execution_id,
-            idempotency_key=named_id(execution_id, info.activity_id),
+            idempotency_key=named_id(execution_id, without_round(info.activity_id)),
             attempt=attempt_number(traits),
             step=request.step,
             call_id=request.call_id,
@@ -131,7 +132,7 @@ class McpTools:
             with self._spans.tool_call(tool.name, request.arguments) if self._spans else nullcontext() as span:
                 reply = await attempted(traits, running)
                 if span is not None:
-                    span.answered(reply.text)
+                    span.answered("" if isinstance(reply, McpInputNeeded) else reply.text)
                 return reply
         except (AttemptFailure, asyncio.CancelledError):
             raise
@@ -142,15 +143,19 @@ class McpTools:
         except Exception as error:  # noqa: BLE001  # the model is shown whatever a server does
             raise failure_of(traits, error_record(error, tool.name), again=False) from None
 
-    async def _reply(self, request: McpCall, tool: McpTool, traits: ToolTraits, context: ToolContext) -> ToolReply:
+    async def _reply(
+        self, request: McpCall, tool: McpTool, traits: ToolTraits, context: ToolContext
+    ) -> ToolReply | McpInputNeeded:
         clock = asyncio.get_running_loop().time
         started_at = clock()
         server = self._pool.servers[tool.server]
         reports = CallReports(tool.name, context, pulse().report)
         try:
-            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
+            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, request.inputs)
         finally:
             reports.ended()
+        if isinstance(text, McpInputNeeded):
+            return text
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
         return ToolReply(text=bounded_result(text))

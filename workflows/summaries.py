@@ -13,7 +13,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.amounts import ESTIMATED, amount, counted, duration, moment
 from holdfast.core.conversation.display_text import call_line, on_a_line, summary_line
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.commands import CallTool, RequestApproval, RunHooks
+from holdfast.core.loop.commands import CallTool, RequestApproval, RequestInput, RunHooks
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.session_contracts import Branch
 
@@ -83,6 +83,12 @@ def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
 def of_approval(command: RequestApproval, expires_at: datetime, since: datetime) -> str:
     """Return `approval of pay(5) until 14:05:09Z`."""
     return summary_line(f"approval of {call_line(command.call, CALL_CHARS_MAX)} until {moment(expires_at, since)}")
+
+
+def of_input(command: RequestInput, since: datetime) -> str:
+    """Return `answer for book(5) until 14:05:09Z`."""
+    until = moment(command.expires_at, since)
+    return summary_line(f"answer for {call_line(command.call, CALL_CHARS_MAX)} until {until}")
 
 
 def of_grace(calls: int) -> str:

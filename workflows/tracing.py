@@ -56,7 +56,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SCOPE: Final = InstrumentationScope("holdfast")
 
-CALL: Final = re.compile(r"step-[0-9]+-tool-([0-9]+)")
+CALL: Final = re.compile(r"step-[0-9]+-tool-([0-9]+)(?:-input-[0-9]+)?")
 """The id of a tool call's activity (`core.agent.execution_state.call_name`)."""
 
 CALL_STATE: Final = "holdfast"

@@ -7,7 +7,7 @@ starts it where it is not on the server: an idle session leaves, and comes back 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast, overload
@@ -39,6 +39,7 @@ from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import DecisionRefused, ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput
+from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
@@ -270,6 +271,25 @@ class AgentHandle(Generic[AnswerT]):
         """Approve a waiting call with other arguments. Otherwise as `approve`."""
         return await self._decide(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
 
+    async def answer_question(
+        self,
+        call_id: str,
+        values: Mapping[str, JsonValue] | None = None,
+        *,
+        action: InputAction = "accept",
+        by: str = "",
+        digest: str | None = None,
+    ) -> bool:
+        """Answer what the server of a waiting call asks; False when the execution has ended.
+
+        Raises as `Runs.answer_question` does.
+        """
+        running_id = (await self.view()).running_id
+        if running_id is None:
+            return False
+        answer = self._client.answer_question(running_id, call_id, values, action=action, by=by, digest=digest)
+        return await _unless_starting(answer, running_id, call_id)
+
     # --- looking
 
     async def view(self) -> SessionView:
@@ -411,10 +431,14 @@ class AgentHandle(Generic[AnswerT]):
         if running_id is None:
             return False
         verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **fields})
-        try:
-            return await self._client.decide(running_id, call_id, verdict)
-        except ExecutionNotFound:
-            raise DecisionRefused(f"run {running_id} is starting; the call {call_id!r} does not wait yet") from None
+        return await _unless_starting(self._client.decide(running_id, call_id, verdict), running_id, call_id)
+
+
+async def _unless_starting(answer: Awaitable[bool], running_id: str, call_id: str) -> bool:
+    try:
+        return await answer
+    except ExecutionNotFound:
+        raise DecisionRefused(f"run {running_id} is starting; the call {call_id!r} does not wait yet") from None
 
 
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:

@@ -21,6 +21,7 @@ from holdfast import __version__
 from holdfast.client.definition_files import find_subagents, given_agents
 from holdfast.client.execution_summaries import ExecutionSummary, at_start, listed_runs
 from holdfast.client.id_lookup import check_reference, check_run, find
+from holdfast.client.input_answers import InputAnswers
 from holdfast.client.start_state import InitialState
 from holdfast.client.stop_requests import stop_run
 from holdfast.client.validation import (
@@ -105,7 +106,7 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, JsonValue] | None
 
 
-class Runs:
+class Runs(InputAnswers):
     """What a connection to a Temporal server can do with single runs. `Holdfast` adds agents, sessions and records."""
 
     def __init__(self, temporal: TemporalClient, settings: Settings) -> None:

@@ -45,6 +45,7 @@ from holdfast.core.loop.commands import (
     Finish,
     HandOver,
     RequestApproval,
+    RequestInput,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -391,8 +392,7 @@ class LocalDriver(Generic[AnswerT]):
         self._active = agent
 
     def _priced(self) -> AgentDefinition:
-        definition = self._loop.definition
-        return replace(definition, llm=self._prices.priced(definition.llm))
+        return replace(self._loop.definition, llm=self._prices.priced(self._loop.definition.llm))
 
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
@@ -459,8 +459,8 @@ class LocalDriver(Generic[AnswerT]):
                 self._calls.cancel()
             case Emit():
                 self._listeners.notify(command.event)
-            case HandOver() | Finish():
-                pass  # `iterate` hands over: other rules go on from there
+            case HandOver() | RequestInput() | Finish():
+                pass  # `iterate` hands over: other rules go on from there; no tool here asks for input
             case _:
                 assert_never(command)
 

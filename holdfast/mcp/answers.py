@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp_types import (
@@ -22,6 +22,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from holdfast.core.base.safe_text import encodable
+from holdfast.mcp.elicitation import ServerQuestions
 
 PARTS_MAX: Final = 1_000
 """The most parts of an answer that are looked at."""
@@ -46,7 +47,8 @@ class Media:
 class McpAnswer:
     """A tool's answer: `text` for the model, `value` as the server structured it, and `media` that `text` mentions.
 
-    `is_error` is what the tool itself says. `structured` tells a `value` of null from none.
+    `is_error` is what the tool itself says. `structured` tells a `value` of null from none. With `questions` the call
+    has not ended: the server asks a person for something first.
     """
 
     text: str
@@ -54,13 +56,14 @@ class McpAnswer:
     structured: bool = False
     is_error: bool = False
     media: tuple[Media, ...] = ()
+    questions: ServerQuestions | None = None
 
     def with_warning(self, output: Mapping[str, Any] | None) -> McpAnswer:
         """Return the answer, with a warning in its text where it does not fit the schema `output`.
 
         It is never asked again for that: the tool has had its effect.
         """
-        if output is None or self.is_error:
+        if output is None or self.is_error or self.questions is not None:
             return self
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
@@ -69,8 +72,13 @@ class McpAnswer:
             problems = schema_problems(self.value, output, foreign=True)
         if not problems:
             return self
-        warning = f"[warning: the answer does not fit the schema that its server declares: {'; '.join(problems)}]"
-        return McpAnswer(f"{self.text}\n{warning}".lstrip(), self.value, self.structured, self.is_error, self.media)
+        return self.with_note(
+            f"[warning: the answer does not fit the schema that its server declares: {'; '.join(problems)}]"
+        )
+
+    def with_note(self, note: str) -> McpAnswer:
+        """Return the answer with a line of ours in its text."""
+        return replace(self, text=f"{self.text}\n{note}".lstrip())
 
 
 def answer_of(result: CallToolResult) -> McpAnswer:

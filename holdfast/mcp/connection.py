@@ -17,7 +17,7 @@ from mcp.client import Client, ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation
+from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
@@ -26,7 +26,9 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.tools.mcp_servers import VARIABLE, McpServer
+from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
+from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.server_file import resolved_text
@@ -80,6 +82,7 @@ class McpConnection:
         self._ended = False
         self._fates: dict[str, Fate] = {}
         self._secrets: set[str] = set()
+        self._unanswered = UnansweredQuestions()
 
     async def __aenter__(self) -> Self:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -149,11 +152,13 @@ class McpConnection:
         meta: Mapping[str, JsonValue] | None = None,
         seconds_max: float | None = None,
         on_progress: OnProgress | None = None,
+        inputs: McpInputs | None = None,
     ) -> McpAnswer:
-        """Call a tool, once, and return its answer; a server that needs a person's answer for it is refused.
+        """Call a tool, once, and return its answer, or what its server asks a person for first (`questions`).
 
-        `meta` goes into the request's `_meta`. Cancelling this cancels the call at the server. Raises McpUnavailable
-        when nothing was sent, McpCallFailed for an error of the server's, and McpOutcomeUnknown.
+        `inputs` goes on with a call whose server has asked. `meta` goes into the request's `_meta`. Cancelling this
+        cancels the call at the server. Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the
+        server's, and McpOutcomeUnknown.
         """
         session = self.client.session
         limit = self.server.timeout_seconds if seconds_max is None else seconds_max
@@ -162,10 +167,13 @@ class McpConnection:
             tool,
             dict(arguments),
             progress_callback=on_progress,
+            input_responses=protocol_responses(inputs.responses) if inputs else None,
+            request_state=inputs.request_state if inputs else None,
             meta=cast("Any", {**(meta or {}), REQUEST_META: token}),  # a TypedDict of open keys
             allow_input_required=True,
             allow_claimed=True,
         )
+        unanswered = self._unanswered.begin()
         try:
             async with asyncio.timeout(limit):
                 result = await self._or_lost(doing)
@@ -175,9 +183,14 @@ class McpConnection:
             raise self._judged(error, self._fates.get(token)) from None
         finally:
             self._fates.pop(token, None)
+            self._unanswered.end(unanswered)
+        if isinstance(result, InputRequiredResult):
+            questions = questions_of(result, self._named(tool))
+            return McpAnswer(questions.text, questions=questions)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
-        return answer_of(result)
+        answer = answer_of(result)
+        return answer.with_note(unanswered_text(unanswered)) if unanswered else answer
 
     def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
         """Return the error of a call in the light of what became of its request over HTTP."""
@@ -213,6 +226,7 @@ class McpConnection:
                 client_info=Implementation(name="holdfast", version=__version__),
                 cache=None,
                 message_handler=_dropped,
+                elicitation_callback=self._unanswered.cancel,
             )
             await scope.enter_async_context(client)
             # The SDK checks an answer against its schema after the effect and raises; worse, it lists all tools for

@@ -19,6 +19,7 @@ from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, with_schema
+from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
 from holdfast.mcp.pool import McpPool
 
@@ -75,9 +76,11 @@ async def call_mcp_tool(
     arguments: Mapping[str, JsonValue],
     context: ToolContext,
     reporter: CallReporter = NO_REPORTER,
-) -> str:
-    """Call the tool, and return its answer as text. Cancelling this cancels the call at the server.
+    inputs: McpInputs | None = None,
+) -> str | McpInputNeeded:
+    """Call the tool, and return its answer as text, or what its server asks a person for before it goes on.
 
+    Cancelling this cancels the call at the server. `inputs` goes on with a call whose server has asked.
     `reporter` gets what the server reports of its progress.
 
     Raises McpUnavailable when the server cannot be reached in TRIES_MAX tries, McpCallFailed for an error of the tool's
@@ -91,7 +94,7 @@ async def call_mcp_tool(
         try:
             async with pool.connection(server, context.execution_id) as connection:
                 meta = {KEY_META: context.idempotency_key}
-                answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report)
+                answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report, inputs=inputs)
         except McpUnavailable:
             if tried == TRIES_MAX:
                 raise
@@ -100,6 +103,14 @@ async def call_mcp_tool(
             answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
             if answer.is_error:
                 raise McpCallFailed(answer.text or "the tool reports an error without a text")
+            if answer.questions is not None:
+                asked, seconds = answer.questions, server.answer_seconds
+                return McpInputNeeded(
+                    server=server.name,
+                    requests=asked.requests,
+                    seconds_max=seconds,
+                    request_state=asked.request_state,
+                )
             return answer.text
     raise AssertionError("the last try returns or raises")
 

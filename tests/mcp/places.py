@@ -23,6 +23,12 @@ def trial(ledger: Path, **fields: object) -> McpServer:
     return McpServer.model_validate({"name": "till", "command": command, "env": {"LEDGER": str(ledger)}, **fields})
 
 
+def asking(ledger: Path, **fields: object) -> McpServer:
+    """The one that asks people, over stdio."""
+    command = [sys.executable, str(HERE / "asking_server.py"), "stdio"]
+    return McpServer.model_validate({"name": "theatre", "command": command, "env": {"LEDGER": str(ledger)}, **fields})
+
+
 def odd(mode: str, **fields: object) -> McpServer:
     """The one that misbehaves as `mode` says."""
     command = [sys.executable, str(HERE / "odd_server.py"), mode]

@@ -19,7 +19,7 @@ from temporalio.exceptions import (
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.execution_state import call_name
+from holdfast.core.agent.execution_state import call_name, input_name
 from holdfast.core.agent.hooks import HookRun
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
 from holdfast.core.base.frozen import replace
@@ -54,7 +54,7 @@ from holdfast.core.wire.contracts import (
     ToolsRequest,
     waiting_queue,
 )
-from holdfast.core.wire.mcp_contracts import McpCall, McpResolved
+from holdfast.core.wire.mcp_contracts import INPUT_NEEDED, McpCall, McpInputNeeded, McpInputs, McpResolved
 from workflows import summaries
 from workflows.execution.call_errors import call_error
 from workflows.shielding import locally, outcome
@@ -229,12 +229,16 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: str | None = None
-) -> ToolReply:
+    command: CallTool,
+    traits: ToolTraits,
+    time_left: timedelta | None,
+    mcp: str | None = None,
+    inputs: McpInputs | None = None,
+) -> ToolReply | McpInputNeeded:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
     Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. A tool of an MCP server
-    is found in the catalog with the digest `mcp`.
+    is found in the catalog with the digest `mcp`; `inputs` goes on with a call whose server asked for something.
 
     Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
     the text is JSON, `stop`, with a `context`, that the run is to stop, `metadata` what changes in the agent's.
@@ -245,7 +249,8 @@ async def call_tool(
     )
     if traits.mcp is not None and mcp is not None:
         call, step = command.call, command.step_number
-        arguments = (McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id),)
+        about = McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id)
+        arguments = (replace(about, inputs=inputs) if inputs else about,)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
@@ -256,7 +261,10 @@ async def call_tool(
             raise
         queue = waiting_queue(workflow.info().task_queue)
         result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, arguments)
-    return _reply(_read(result, command, traits))
+    value = _read(result, command, traits)
+    if traits.mcp is not None and isinstance(value, dict) and value.get("kind") == INPUT_NEEDED:  # pyright: ignore[reportUnknownMemberType]  # JSON
+        return McpInputNeeded.model_validate(value)
+    return _reply(value)
 
 
 def _carried(context: CallContext) -> tuple[object, ...]:
@@ -289,7 +297,7 @@ async def _tool_on(  # each of them is the call's own
         args=arguments,
         result_type=RawValue,  # the SDK would fail the whole run for an unreadable one
         task_queue=task_queue,
-        activity_id=call_name(command.step_number, command.index),
+        activity_id=input_name(call_name(command.step_number, command.index), command.round),
         start_to_close_timeout=_attempt_timeout(traits),
         schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
         schedule_to_close_timeout=_until_late(time_left) if traits.heartbeats else time_left,

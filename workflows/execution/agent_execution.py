@@ -35,6 +35,7 @@ from holdfast.core.loop.commands import (
     Finish,
     HandOver,
     RequestApproval,
+    RequestInput,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -111,7 +112,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """The agent that the conversation is being handed to."""
         self._in_flight: list[asyncio.Task[None]] = []
         self._waits: dict[str, asyncio.Task[None]] = {}
-        """The expiry timers of approvals, by the id of the call."""
+        """The expiry timers of calls that wait for a person, by the id of the call."""
         self._timer: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
@@ -262,7 +263,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
 
     def _end_waits(self) -> None:
         """Cancel the timers of calls that no longer wait, so that the history shows a decision and not a wait."""
-        waiting = {each.call.id for each in self._state.waiting_calls}
+        waiting = {each.call.id for each in (*self._state.waiting_calls, *self._state.input_calls)}
         for id_ in [id_ for id_ in self._waits if id_ not in waiting]:
             self._waits.pop(id_).cancel()
 
@@ -439,6 +440,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
                 self._begin(self._executor.run_hooks(command))
             case RequestApproval():
                 self._waits[command.call.id] = self._task(self._executor.await_approval(command))
+            case RequestInput():
+                self._waits[command.call.id] = self._task(self._executor.await_input(command))
             case CancelInFlight():
                 for task in (*self._in_flight, *self._waits.values()):
                     task.cancel()

@@ -42,6 +42,7 @@ UNDER_WAY: Final = {
     CallStage.WAITING: "waits for the calls before it",
     CallStage.BEFORE_TOOL: "hooks before it",
     CallStage.APPROVAL: "waits for approval",
+    CallStage.INPUT: "waits for an answer",
     CallStage.RUNNING: "running",
     CallStage.AFTER_TOOL: "hooks after it",
 }

@@ -24,6 +24,7 @@ from holdfast.core.loop.commands import (
     CallModel,
     CallTool,
     RequestApproval,
+    RequestInput,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -34,6 +35,8 @@ from holdfast.core.loop.events import (
     BufferSummarised,
     Event,
     HooksReturned,
+    InputExpired,
+    InputNeeded,
     ModelAnswered,
     ModelCancelled,
     ModelFailed,
@@ -44,6 +47,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
+from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
 from workflows import summaries
 from workflows.execution.activity_calls import (
     call_model,
@@ -85,6 +89,8 @@ class Executor:
         self._spent: dict[str, Usage] = {}
         self._current_call = ""
         self._children: dict[str, SpawnSubagent] = {}
+        self._request_states: dict[str, str | None] = {}
+        """What the servers of calls that wait for an answer want back with it, by the id of the call."""
         # earlier signals wait for the handler
         workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
@@ -148,7 +154,8 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp)
+            inputs = self._inputs(command)
+            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp, inputs)
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -156,6 +163,10 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
+        if isinstance(result, McpInputNeeded):
+            self._request_states[call.id] = result.request_state
+            asked = (result.server, result.requests, result.seconds_max)
+            return (InputNeeded(call.id, *asked, started_at=started_at, at=workflow.now()),)
         stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
         return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
 
@@ -176,6 +187,19 @@ class Executor:
         caption = summaries.of_approval(command, expires_at, self._state().running.started_at)
         await workflow.sleep(max(expires_at - workflow.now(), SHORTEST), summary=caption)
         return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
+
+    def _inputs(self, command: CallTool) -> McpInputs | None:
+        """Return what a call goes on with whose server has asked for something; none for one that begins."""
+        state = self._request_states.pop(command.call.id, None)
+        if not command.round:
+            return None
+        return McpInputs(round=command.round, responses=command.responses, request_state=state)
+
+    async def await_input(self, command: RequestInput) -> Ends:
+        """Report the expiry of what a call's server asks for; an answer comes by update."""
+        caption = summaries.of_input(command, self._state().running.started_at)
+        await workflow.sleep(max(command.expires_at - workflow.now(), SHORTEST), summary=caption)
+        return (InputExpired(call_id=command.call.id, at=workflow.now()),)
 
     async def spawn(self, command: SpawnSubagent) -> Ends:
         """Run a subagent; when cancelled, report what it used."""

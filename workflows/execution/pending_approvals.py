@@ -1,4 +1,4 @@
-"""Pending approvals: the search attribute for runs that wait for a person, and the check of decisions."""
+"""Pending approvals: the search attribute of runs that wait for a person, and the check of decisions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.core.loop.approvals import problem_with_decision, problem_with_edi
 from holdfast.core.loop.events import ApprovalDecided, Event
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.wire.contracts import ApprovalDecision
-from holdfast.core.wire.search_attributes import FOR_APPROVAL
+from holdfast.core.wire.search_attributes import FOR_APPROVAL, FOR_INPUT
 from workflows.execution.activity_calls import check_arguments
 from workflows.search_attributes import WAITING, Updates, progress
 
 
 class PendingApprovals:
-    """Tracks whether the run waits for approval, for its search attribute."""
+    """Tracks what the run waits for a person for, for its search attribute."""
 
     def __init__(self) -> None:
-        self._listed = False
+        self._listed: str | None = None
 
     def has_changed(self, state: AgentState) -> bool:
         """Return whether the search attribute is out of date, and mark it as updated.
@@ -32,13 +32,21 @@ class PendingApprovals:
         Call it after each event. How many events one workflow task handles differs in a replay where several hooks ran
         at once: the update, and its place among the commands, must not depend on that.
         """
-        waits = bool(state.waiting_calls)
+        waits = _what_waits(state)
         before, self._listed = self._listed, waits
         return waits != before
 
     def updates(self, state: AgentState) -> Updates:
         """Return the search attributes, progress included, as a run may wait for days."""
-        return (WAITING.value_set(FOR_APPROVAL) if state.waiting_calls else WAITING.value_unset(), *progress(state))
+        waits = _what_waits(state)
+        return (WAITING.value_set(waits) if waits else WAITING.value_unset(), *progress(state))
+
+
+def _what_waits(state: AgentState) -> str | None:
+    """Return the search attribute's value; none while no call waits for a person."""
+    if state.waiting_calls:
+        return FOR_APPROVAL
+    return FOR_INPUT if state.input_calls else None
 
 
 def decision_problem(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> str | None:

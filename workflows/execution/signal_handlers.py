@@ -16,7 +16,14 @@ from holdfast.core.base import bounds
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopSignal
-from holdfast.core.loop.events import ApprovalDecided, DecisionUnreadable, Event, MessageArrived, StopRequested
+from holdfast.core.loop.events import (
+    ApprovalDecided,
+    DecisionUnreadable,
+    Event,
+    InputAnswered,
+    MessageArrived,
+    StopRequested,
+)
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import ROLES, problem_with_message
 from holdfast.core.session.session_state import MESSAGE_ID
@@ -29,6 +36,8 @@ from holdfast.core.wire.contracts import (
     DefinitionChange,
     StopRequest,
 )
+from holdfast.core.wire.mcp_contracts import ANSWER_UPDATE, CallAnswer
+from workflows.execution.input_answers import refuse_answer
 from workflows.execution.pending_approvals import decision_problem, refuse_arguments, refuse_decision, tool_problem
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.signal_flood import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
@@ -166,6 +175,18 @@ class SignalHandlers:
         if self._is_repeated():
             return
         refuse_decision(decision, self._state, self._inbox, self._rules())
+
+    @workflow.update(name=ANSWER_UPDATE, description="Answer what a call's server asks for; refused where none waits.")
+    def answer_update(self, answer: CallAnswer) -> None:
+        """Queue a person's answer; its validator refuses one that does not fit the form."""
+        if not self._is_repeated():
+            self._inbox.append(InputAnswered(answer.call_id, answer.answer, workflow.now()))
+            self._note_answered()
+
+    @answer_update.validator
+    def _refuse_answer(self, answer: CallAnswer) -> None:
+        if not self._is_repeated():
+            refuse_answer(answer, self._state, self._inbox)
 
     def _is_repeated(self) -> bool:
         """Return whether an earlier Temporal run handled this update."""

@@ -18,6 +18,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.event_envelope import NumberedEvent
@@ -127,6 +128,19 @@ class AgentHandle(Generic[AnswerT]):
     def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
         """Deny a waiting call; the model is told the `reason`."""
         return self._portal.run(self._inner.deny(call_id, reason, by=by, digest=digest))
+
+    def answer_question(
+        self,
+        call_id: str,
+        values: Mapping[str, JsonValue] | None = None,
+        *,
+        action: InputAction = "accept",
+        by: str = "",
+        digest: str | None = None,
+    ) -> bool:
+        """Answer what the server of a waiting call asks; False when the execution has ended."""
+        answering = self._inner.answer_question(call_id, values, action=action, by=by, digest=digest)
+        return self._portal.run(answering)
 
     def edit(self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None) -> bool:
         """Approve a waiting call with other arguments."""

@@ -19,6 +19,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 
@@ -97,6 +98,20 @@ class Runs:
     def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval."""
         return self._portal.run(self._inner.decide(execution_id, call_id, verdict))
+
+    def answer_question(
+        self,
+        execution_id: str,
+        call_id: str,
+        values: Mapping[str, JsonValue] | None = None,
+        *,
+        action: InputAction = "accept",
+        by: str = "",
+        digest: str | None = None,
+    ) -> bool:
+        """Answer what the server of a tool call asks a person for."""
+        answering = self._inner.answer_question(execution_id, call_id, values, action=action, by=by, digest=digest)
+        return self._portal.run(answering)
 
     def stop(
         self,

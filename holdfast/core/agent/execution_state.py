@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID, uuid5
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
@@ -24,6 +24,8 @@ from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
+
+INPUT_MARK: Final = "-input-"
 
 
 class ExecutionStatus(StrEnum):
@@ -63,6 +65,16 @@ def step_id(execution_id: str, number: int) -> str:
 def call_name(number: int, index: int | None = None) -> str:
     """Return the name of the model call of step `number`, or of the tool call at place `index` of that step."""
     return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
+
+
+def input_name(call: str, round_number: int) -> str:
+    """Return the name of the call that goes on with `call` after its server has asked for something; 0: it begins."""
+    return f"{call}{INPUT_MARK}{round_number}" if round_number else call
+
+
+def without_round(name: str) -> str:
+    """Return the name of the call that one of that name goes on with: both have one idempotency key."""
+    return name.partition(INPUT_MARK)[0]
 
 
 def model_step(name: str) -> int | None:

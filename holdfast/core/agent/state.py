@@ -179,6 +179,12 @@ class AgentState(SavedState):
         return tuple(each for each in calls if each.stage is CallStage.APPROVAL)
 
     @property
+    def input_calls(self) -> tuple[OpenCall, ...]:
+        """The tool calls whose server waits for a person's answer (`OpenCall.input_request`)."""
+        calls = self.execution.open_calls if self.execution else ()
+        return tuple(each for each in calls if each.stage is CallStage.INPUT)
+
+    @property
     def last_step(self) -> AgentStep | None:
         """The latest archived step."""
         return self.step_executions[-1].step if self.step_executions else None

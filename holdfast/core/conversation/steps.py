@@ -10,13 +10,14 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, replace, trusted
+from holdfast.core.base.frozen import Frozen, is_none, replace, trusted
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
+from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.stop_reasons import Continuation
 from holdfast.core.conversation.verdicts import Approval
@@ -94,6 +95,11 @@ def is_text(result_type: object) -> bool:
     return result_type == "text"
 
 
+def is_nothing(value: tuple[object, ...]) -> bool:
+    """For `Field(exclude_if=is_nothing)`: what most calls have none of is not written."""
+    return not value
+
+
 class ToolExecution(JsonForm):
     """One requested call and its outcome. `answer` is the tool message for the model.
 
@@ -116,6 +122,8 @@ class ToolExecution(JsonForm):
     unpriced: tuple[str, ...] = ()
     approval: Approval | None = None
     """The decision about it; none for a call that needed no approval, or that was cancelled before a decision."""
+    inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
+    """What its server asked a person for meanwhile, in order."""
 
     @property
     def name(self) -> str:
@@ -191,6 +199,7 @@ class CallStage(StrEnum):
     WAITING = "waiting"
     BEFORE_TOOL = "before_tool"
     APPROVAL = "approval"
+    INPUT = "input"
     RUNNING = "running"
     AFTER_TOOL = "after_tool"
 
@@ -200,6 +209,9 @@ class OpenCall(Frozen):
 
     `call` has the arguments it runs with; `ended` is its outcome while hooks look at it. `digest` is the call's own,
     while it waits for a person; `approval` is that person's decision.
+
+    `pending_input` is what its server asks a person for, or has asked for last; `digest` is then that of the request
+    which waits, and `inputs` are the answers so far.
     """
 
     index: int
@@ -210,6 +222,15 @@ class OpenCall(Frozen):
     digest: Digest | None = None
     approval: Approval | None = None
     ended: ToolExecution | None = None
+    pending_input: PendingInput | None = Field(default=None, exclude_if=is_none)
+    inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
+
+    @property
+    def input_request(self) -> InputRequest | None:
+        """The request that a person is to answer now; none where the call waits for none."""
+        if self.stage is not CallStage.INPUT or self.pending_input is None:
+            return None
+        return self.pending_input.requests[0]
 
 
 class RevisedAnswer(Frozen):

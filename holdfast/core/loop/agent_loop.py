@@ -41,8 +41,6 @@ from holdfast.core.loop import (
 )
 from holdfast.core.loop.commands import CancelInFlight, Command
 from holdfast.core.loop.events import (
-    ApprovalDecided,
-    ApprovalExpired,
     BufferSummarised,
     ChangeRefused,
     DecisionUnreadable,
@@ -64,6 +62,7 @@ from holdfast.core.loop.events import (
     TimerFired,
     ToolFailed,
     ToolReturned,
+    WaitEvent,
 )
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
@@ -95,6 +94,9 @@ class AgentLoop(Rules):
 
 
 def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR0912  # one case per event
+    if isinstance(event, WaitEvent):
+        _call_moved(transition, event.call_id, lambda each: tool_calls.wait_changed(transition, each, event))
+        return
     match event:
         case ModelAnswered():
             _model_answered(transition, event)
@@ -102,8 +104,6 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             _model_failed(transition, event)
         case ToolReturned() | ToolFailed() | SubagentReturned():
             _call_moved(transition, event.call_id, lambda each: tool_calls.call_ended(transition, each, event))
-        case ApprovalDecided() | ApprovalExpired():
-            _call_moved(transition, event.call_id, lambda each: tool_calls.approval_ended(transition, each, event))
         case HooksReturned():
             _hooks_returned(transition, event)
         case BufferSummarised() | SummaryFailed():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.hooks import HookContext, HookTraits
+from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.tools.call_context import CallContext
 from holdfast.core.wire.execution_events import Observed
@@ -50,13 +52,16 @@ class SummariseBuffer:
 class CallTool:
     """Run one tool call. `step_number` and `index` identify it across retries and restarts.
 
-    `context` is for a tool that takes a `ToolContext`, and none for any other.
+    `context` is for a tool that takes a `ToolContext`, and none for any other. A `round` above 0 goes on with a call
+    whose server has asked for something, with the `responses` to that.
     """
 
     step_number: int
     index: int
     call: ToolCall
     context: CallContext | None = None
+    round: int = 0
+    responses: Mapping[str, InputResponse] = field(default_factory=dict[str, InputResponse])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,16 @@ class RequestApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestInput:
+    """Let a person answer what a call's server asks for; report `InputExpired` at `expires_at` if nobody has."""
+
+    step_number: int
+    index: int
+    call: ToolCall
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class CancelInFlight:
     """Cancel everything under way but the timer; late answers are ignored."""
 
@@ -131,6 +146,7 @@ Command = (
     | HandOver
     | RunHooks
     | RequestApproval
+    | RequestInput
     | CancelInFlight
     | Emit
     | Finish

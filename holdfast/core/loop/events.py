@@ -13,6 +13,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ResultType
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
@@ -180,6 +181,42 @@ class ApprovalExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class InputNeeded:
+    """The server of a running call asks a person for something before it goes on; none of `requests`: it goes on alone.
+
+    Nobody has more than `seconds_max` to answer. The driver has the state that the server wants back.
+    """
+
+    call_id: str
+    server: str
+    requests: tuple[InputRequest, ...]
+    seconds_max: float
+    started_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswered:
+    """A person answered what a call waits for."""
+
+    call_id: str
+    answer: InputAnswer
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InputExpired:
+    """Nobody answered what a call waits for in time."""
+
+    call_id: str
+    at: datetime
+
+
+WaitEvent = ApprovalDecided | ApprovalExpired | InputNeeded | InputAnswered | InputExpired
+"""What concerns a call that waits for a person, or begins to."""
+
+
+@dataclass(frozen=True, slots=True)
 class MessageArrived:
     """A message came in while the execution runs; the model sees it with its next call."""
 
@@ -271,6 +308,9 @@ Event = (
     | HooksReturned
     | ApprovalDecided
     | ApprovalExpired
+    | InputNeeded
+    | InputAnswered
+    | InputExpired
     | DecisionUnreadable
     | MessageArrived
     | StopRequested

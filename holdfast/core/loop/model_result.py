@@ -7,7 +7,8 @@ from typing import Final
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.loop import limit_checks, tool_calls
+from holdfast.core.loop import limit_checks
+from holdfast.core.loop.call_ids import with_own_call_ids
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
 from holdfast.core.loop.headroom import lost_call
 from holdfast.core.loop.transition import Transition
@@ -20,7 +21,7 @@ CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call
 def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     """Record the answer, and count its usage and that of the attempts before it."""
     step = transition.step
-    response = tool_calls.with_own_call_ids(transition, event.response)
+    response = with_own_call_ids(transition, event.response)
     limit_checks.signal_cut(transition, response, event.failed_usage)
     cost = limit_checks.cost_of(transition, response.usage, response.cost, response.model)
     wasted = limit_checks.cost_of(transition, event.failed_usage)

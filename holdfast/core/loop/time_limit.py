@@ -1,11 +1,16 @@
-"""The timer of the time limit, and its pause while only approvals are pending (docs/spec.md, section 5)."""
+"""The timer of the time limit, and its pause while only people are waited for (docs/spec.md, section 5)."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from holdfast.core.agent.hooks import ENDING
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.loop.commands import StartTimer
 from holdfast.core.loop.transition import Transition
+
+FOR_PEOPLE: Final = frozenset({CallStage.APPROVAL, CallStage.INPUT})
+"""The stages in which a call waits for a person."""
 
 
 def start_timer(transition: Transition) -> None:
@@ -24,13 +29,13 @@ def has_struck(transition: Transition) -> bool:
 
 
 def keep_time(transition: Transition) -> None:
-    """Pause `max_seconds` while only approvals are pending, where the definition says so."""
+    """Pause `max_seconds` while only people are waited for, where the definition says so."""
     execution = transition.execution
     pausing = transition.rules.definition.pause_while_waiting
     if not pausing and execution.paused_at is None:
         return
     stages = {each.stage for each in execution.open_calls}
-    waiting = pausing and CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
+    waiting = pausing and bool(stages & FOR_PEOPLE) and stages <= {*FOR_PEOPLE, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         transition.change(paused_at=transition.at)
         start_timer(transition)  # a deadline goes on, and the present timer may fire before it

@@ -21,8 +21,6 @@ from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, rea
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
 from holdfast.core.base.bounds import (
-    CALL_ID_CHARS_MAX,
-    CALLS_KEPT_MAX,
     CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
@@ -38,16 +36,22 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     CallStage,
     ErrorRecord,
-    InferenceResponse,
     OpenCall,
     Outcome,
     ResultType,
     ToolExecution,
 )
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop import approvals, limit_checks
+from holdfast.core.loop import approvals, input_waits, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
-from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.loop.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    SubagentReturned,
+    ToolFailed,
+    ToolReturned,
+    WaitEvent,
+)
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
@@ -60,31 +64,6 @@ from holdfast.core.wire.execution_events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-
-
-def with_own_call_ids(transition: Transition, response: InferenceResponse) -> InferenceResponse:
-    """Give every call an id that is unique in its step; providers leave them empty or repeat them.
-
-    Where one of them waits for a person, unique in the whole execution: a repeated decision, or a late expiry, must not
-    apply to another call.
-    """
-    if not response.tool_calls:
-        return response
-    step_number = transition.step.number
-    needs_approval = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
-    before = (
-        transition.execution.step_executions if needs_approval else ()
-    )  # as often as people are asked, not in every step
-    seen = {call.id for done in before for call in done.step.requested_tool_calls}
-    calls: list[ToolCall] = []
-    for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
-        usable = call.id if 0 < len(call.id) <= CALL_ID_CHARS_MAX and call.id not in seen else ""
-        usable = usable or f"call_{step_number}_{index}"
-        while usable in seen:
-            usable += "_"
-        seen.add(usable)
-        calls.append(call if usable == call.id else replace(call, id=usable))
-    return replace(response, tool_calls=tuple(calls))
 
 
 def begin_calls(transition: Transition) -> None:
@@ -205,7 +184,18 @@ def _seek_approval(transition: Transition, each: OpenCall) -> None:
     approvals.ask(transition, waiting)
 
 
-def approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
+def wait_changed(transition: Transition, each: OpenCall, event: WaitEvent) -> None:
+    """Apply a decision about a call, what its server asks a person for, or the answer to that."""
+    if isinstance(event, ApprovalDecided | ApprovalExpired):
+        _approval_ended(transition, each, event)
+    elif (moved := input_waits.moved(transition, each, event)) is not None:
+        each, error = moved
+        _put(transition, each)
+        if error is not None:
+            _has_run(transition, each, _ended(transition, each, Outcome.FAILED, error=error))
+
+
+def _approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
     """Apply a decision to a call that waits for one; for any other call it changes nothing."""
     if each.stage is not CallStage.APPROVAL or (resolution := approvals.decided(transition, each, event)) is None:
         return
@@ -315,7 +305,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     elif result is not None:
         whole, result = result, shortened(result, share)
         result_type = result_type if result == whole else "text"  # what is cut is no JSON any more
-    each = replace(each, started_at=event.started_at)
+    each = each if each.pending_input else replace(each, started_at=event.started_at)
     execution = _ended(transition, each, outcome, result=result, result_type=result_type, error=error)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
@@ -406,6 +396,9 @@ def take_up(transition: Transition) -> None:
                 _run_call_hooks(transition, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
                 approvals.ask(transition, each)
+            case CallStage.INPUT:
+                _put(transition, input_waits.again(each))
+                _run_call(transition, each)
             case CallStage.RUNNING:
                 _run_call(transition, each)
             case _:
@@ -484,4 +477,5 @@ def _ended(
         started_at=each.started_at or transition.at,
         completed_at=transition.at,
         approval=each.approval,
+        inputs=each.inputs,
     )

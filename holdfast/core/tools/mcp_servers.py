@@ -11,7 +11,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from holdfast.core.base.bounds import WORD_CHARS_MAX
+from holdfast.core.base.bounds import SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 
 SERVERS_MAX: Final = 32
@@ -22,6 +22,9 @@ SERVER_NAME_CHARS_MAX: Final = 32
 
 CALL_SECONDS: Final = 60.0
 """How long one call may take unless the server's entry says otherwise."""
+
+ANSWER_SECONDS: Final = 7 * 24 * 3600.0
+"""How long a person may take to answer what the server asks, unless its entry says otherwise."""
 
 ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
@@ -47,7 +50,8 @@ class McpServer(Frozen):
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
-    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take.
+    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take, and
+    `answer_seconds` how long a person may take to answer what the server asks meanwhile.
     """
 
     name: ServerName
@@ -61,6 +65,7 @@ class McpServer(Frozen):
     tools_deny: tuple[Entry, ...] = ()
     trusted: bool = False
     timeout_seconds: float = Field(default=CALL_SECONDS, gt=0, le=24 * 3600)
+    answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:

@@ -1,8 +1,9 @@
-"""Execution events: the twenty-one kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
+"""Execution events: the twenty-three kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
     AgentExecutionStarted
       AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
-        (ApprovalRequested  ApprovalResolved)  ToolCallStarted  ToolCallCompleted | ToolCallBlocked
+        (ApprovalRequested  ApprovalResolved)  ToolCallStarted  (InputRequested  InputResolved)
+        ToolCallCompleted | ToolCallBlocked
         (SubagentSpawned  SubagentCompleted)
       AgentStepCompleted  TokenUsageReported  ContinuationEvaluated  (AgentHandedOff)
     AgentExecutionStopped  (hooks of the end)  AgentExecutionCompleted | AgentExecutionFailed
@@ -29,6 +30,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.input_requests import InputAction, InputRequest
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -249,6 +251,35 @@ class ApprovalResolved(Observed):
 
 
 @dataclass(frozen=True, slots=True)
+class InputRequested(Observed):
+    """The server of a running call asks a person for something; an answer that names its `digest` counts for it alone.
+
+    `round` counts how often it has asked in this call.
+    """
+
+    kind: Literal["InputRequested"] = field(default="InputRequested", kw_only=True)
+    call: ToolCall
+    server: str
+    request: InputRequest
+    round: int
+    expires_at: datetime
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputResolved(Observed):
+    """A person answered what the server asked for, or it expired; the values are the server's alone."""
+
+    kind: Literal["InputResolved"] = field(default="InputResolved", kw_only=True)
+    call_id: str
+    server: str
+    request: InputRequest
+    action: InputAction | Literal["expired"]
+    by: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageInjected(Observed):
     """A message came in while the execution runs."""
 
@@ -287,6 +318,8 @@ AnyObserved = Annotated[
     | SubagentCompleted
     | ApprovalRequested
     | ApprovalResolved
+    | InputRequested
+    | InputResolved
     | MessageInjected
     | HookExecuted,
     Field(discriminator="kind"),

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from pydantic import Field
 
 from holdfast.core.base.bounds import CALL_ID_KEPT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_values import JsonMap
+from holdfast.core.conversation.input_requests import INPUT_ROUNDS_MAX, InputAnswer, InputRequest, InputResponse
 from holdfast.core.tools.mcp_servers import ServerName
 
 MCP_LEFT_OUT_MAX: Final = 20
 """How many lines about left out MCP tools a history keeps."""
+
+REQUEST_STATE_BYTES_MAX: Final = 65_536
+"""The largest state of a server that asks a person for something: the history has it twice in each round."""
+
+INPUT_NEEDED: Final = "holdfast.input_needed"
+"""The `kind` of a result of `call_mcp_tool` that is no tool's."""
+
+ANSWER_UPDATE: Final = "answer"
+"""The update by which a person answers what a call's server asks for."""
+
+
+class CallAnswer(Frozen):
+    """The `answer` update's input: a person's answer for the waiting call of that id."""
+
+    call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
+    answer: InputAnswer
+
+
+class McpInputs(Frozen):
+    """The answers to what a server asked for, and the state that it wants back with them: never shown, never logged."""
+
+    round: int = Field(ge=1, le=INPUT_ROUNDS_MAX)
+    responses: Mapping[str, InputResponse] = Field(default_factory=dict[str, InputResponse], repr=False)
+    request_state: str | None = Field(default=None, repr=False)
+
+
+class McpInputNeeded(Frozen):
+    """The server asks a person for `requests`, who has `seconds_max` to answer; `request_state` is as in McpInputs."""
+
+    kind: Literal["holdfast.input_needed"] = INPUT_NEEDED
+    server: str
+    requests: tuple[InputRequest, ...]
+    seconds_max: float
+    request_state: str | None = Field(default=None, repr=False)
 
 
 class McpRequest(Frozen):
@@ -32,10 +68,14 @@ class McpResolved(Frozen):
 
 
 class McpCall(Frozen):
-    """One call of an MCP server's tool, by the name and the catalog that the run has pinned."""
+    """One call of an MCP server's tool, by the name and the catalog that the run has pinned.
+
+    With `inputs` it goes on with a call whose server has asked for something.
+    """
 
     catalog: Digest
     name: str
     arguments: JsonMap
     step: int
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
+    inputs: McpInputs | None = Field(default=None, exclude_if=is_none)

@@ -37,7 +37,10 @@ SEARCH_ATTRIBUTES: Final = {
 """All search attributes, with Temporal's type names."""
 
 FOR_APPROVAL: Final = "approval"
-"""The value of WAITING while calls of a run wait for a person; it has none at any other time."""
+"""The value of WAITING while calls of a run wait for a decision; without calls that wait it has none."""
+
+FOR_INPUT: Final = "input"
+"""Its value while calls wait for an answer to what their server asks, and none for a decision."""
 
 
 def begun(agent: str | None, *, parent: str = "", tenant: str = "", status: str = "") -> dict[str, str]:
