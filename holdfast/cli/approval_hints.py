@@ -10,7 +10,7 @@ from holdfast.cli.busy_indicator import BusyIndicator
 from holdfast.cli.screens import output
 from holdfast.client.watch_events import Watched
 from holdfast.core.base.errors import HoldfastError
-from holdfast.core.wire.execution_events import ApprovalRequested
+from holdfast.core.wire.execution_events import ApprovalRequested, InputRequested
 
 
 @asynccontextmanager
@@ -29,6 +29,6 @@ async def _print_hints(events: AsyncGenerator[Watched, None], indicator: BusyInd
     with suppress(HoldfastError):
         async with aclosing(events) as watched:
             async for each in watched:
-                if isinstance(each, ApprovalRequested):
+                if isinstance(each, ApprovalRequested | InputRequested):
                     indicator.done()
-                    output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))
+                    output.hint(output.wait_text(each))

@@ -33,6 +33,7 @@ from typing import Annotated, Any, Final, NoReturn, cast
 import typer
 
 from holdfast import __version__
+from holdfast.cli.commands.answers import answer
 from holdfast.cli.commands.approvals import approve, deny, edit, waiting
 from holdfast.cli.commands.chat import chat
 from holdfast.cli.commands.codec import codec_key, codec_server
@@ -78,6 +79,7 @@ app.command()(waiting)
 app.command(cls=WithLatest)(approve)
 app.command(cls=WithLatest)(deny)
 app.command(cls=WithLatest)(edit)
+app.command(cls=WithLatest)(answer)
 app.command(cls=WithLatest)(show)
 app.command(cls=WithLatest)(export)
 app.command("list")(list_runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
 from typing import Final
@@ -19,11 +19,14 @@ from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, SILENCE_SECONDS_MAX, listed
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
+from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
-from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING
+from holdfast.core.wire.search_attributes import FOR_APPROVAL, FOR_INPUT, PARENT, WAITING
 from holdfast.core.wire.workflow_ids import SESSION_PREFIX, session_workflow_id, type_filter
 
-WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
+WAITING_RUNS: Final = (
+    f"{type_filter(AGENT_EXECUTION)} AND {WAITING} IN ('{FOR_APPROVAL}', '{FOR_INPUT}') AND ExecutionStatus = 'Running'"
+)
 """The server's query for runs with calls that wait."""
 
 LOOK_SECONDS: Final = 1.0
@@ -38,6 +41,9 @@ class WaitingCall:
     """A tool call that waits for a person. `digest` binds a decision to this very call (`Verdict.digest`).
 
     `parent_agent_id` is there where a subagent asks. `arguments` are as the call would run with them.
+
+    With a `message`, the call's server asks for something (`answer_question`) and no decision is wanted: it asks with a
+    `form`, a JSON Schema, or for a `url` to be opened. `digest` is then the request's.
     """
 
     execution_id: str
@@ -50,6 +56,9 @@ class WaitingCall:
     digest: str
     asked_at: datetime | None
     expires_at: datetime | None
+    message: str | None = None
+    form: Mapping[str, JsonValue] | None = None
+    url: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -112,7 +121,7 @@ async def each_waiting_call(temporal: TemporalClient, limit: int) -> AsyncGenera
                 raise
         else:
             silent_since = None
-            new = [each for each in calls if each.key not in known_keys]
+            new = [each for each in calls if each.message is None and each.key not in known_keys]
             # one that was not read this time may still wait: it is no new one when it is read again
             known_keys = {each.key for each in calls} | {key for key in known_keys if key[0] in calls.unread}
             for each in new:
@@ -140,22 +149,32 @@ async def waiting_below(temporal: TemporalClient, execution_id: str) -> WaitingC
 
 def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:
     """Return the calls of one run that wait."""
-    agent = state.metadata.get("agent")
-    return tuple(
-        WaitingCall(
-            execution_id=state.running.execution_id,
-            agent=agent if isinstance(agent, str) else "",
-            agent_id=state.agent_id,
-            parent_agent_id=state.parent_agent_id,
-            call_id=each.call.id,
-            tool=each.call.name,
-            arguments=each.call.arguments,
-            digest=each.call.digest,
-            asked_at=each.started_at,
-            expires_at=each.expires_at,
-        )
-        for each in state.waiting_calls
+    return (
+        *(_waiting_call(state, each, each.call.digest, each.started_at) for each in state.waiting_calls),
+        *(_with_question(state, each) for each in state.input_calls),
     )
+
+
+def _waiting_call(state: AgentState, each: OpenCall, digest: str, asked_at: datetime | None) -> WaitingCall:
+    agent = state.metadata.get("agent")
+    return WaitingCall(
+        execution_id=state.running.execution_id,
+        agent=agent if isinstance(agent, str) else "",
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        call_id=each.call.id,
+        tool=each.call.name,
+        arguments=each.call.arguments,
+        digest=digest,
+        asked_at=asked_at,
+        expires_at=each.expires_at,
+    )
+
+
+def _with_question(state: AgentState, each: OpenCall) -> WaitingCall:
+    request, pending = each.input_request, each.pending_input
+    call = _waiting_call(state, each, each.digest or "", pending.asked_at if pending else None)
+    return call if request is None else replace(call, message=request.message, form=request.form, url=request.url)
 
 
 async def _calls_of_run(temporal: TemporalClient, run: WorkflowExecution, at_once: asyncio.Semaphore) -> WaitingCalls:

@@ -30,6 +30,8 @@ from holdfast.core.wire.execution_events import (
     HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
+    InputRequested,
+    InputResolved,
     StopSignalReceived,
     SubagentCompleted,
     SubagentSpawned,
@@ -191,7 +193,7 @@ def _own(event: AnyObserved) -> Mapping[str, Any]:  # one case per kind of event
 
 def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
     match event:
-        case ToolCallStarted() | ApprovalRequested():
+        case ToolCallStarted() | ApprovalRequested() | InputRequested():
             return {**_tool(event.call.name, event.call.id)}
         case ToolCallCompleted() | ToolCallBlocked():
             ended = event.tool_execution
@@ -201,6 +203,8 @@ def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
             return {**_tool(ended.call.name, ended.call.id), **attributes}
         case ApprovalResolved():
             return {"gen_ai.tool.call.id": event.call_id, "holdfast.decision": str(event.decision)}
+        case InputResolved():
+            return {"gen_ai.tool.call.id": event.call_id, "holdfast.input_action": event.action}
         case HookExecuted():
             error = None if event.error is None else event.error.type
             hook = {"holdfast.hook": event.hook, "holdfast.trigger": event.trigger.value, "error.type": error}

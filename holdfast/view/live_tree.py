@@ -79,7 +79,7 @@ class LiveView:
             for run in self.runs.values()
             for step in run.steps[-1:]
             for call in step.calls
-            if call.outcome == CallStage.APPROVAL
+            if call.outcome in (CallStage.APPROVAL, CallStage.INPUT)
         )
 
     def _below(self, run: RunView, root_id: str) -> bool:
@@ -162,6 +162,12 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
         case execution_events.ApprovalResolved():
             decided = {"outcome": CallStage.WAITING, "approval": event.approval}
             return _called(run, event, event.call_id, lambda call: _as_now(call, event.call, **decided))
+        case execution_events.InputRequested():
+            asking = {"outcome": CallStage.INPUT, "expires_at": event.expires_at, "progress": event.request.message}
+            return _called(run, event, event.call.id, lambda call: _as_now(call, event.call, **asking))
+        case execution_events.InputResolved():
+            going_on = {"outcome": CallStage.RUNNING, "expires_at": None, "progress": ""}
+            return _called(run, event, event.call_id, lambda call: replace(call, **going_on))
         case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
             ended = event.tool_execution
             return _called(run, event, ended.call.id, lambda call: _ended(call, ended))

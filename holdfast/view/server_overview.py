@@ -173,7 +173,7 @@ def _listed(workflow: WorkflowExecution) -> Listed:
         kind="session" if is_session else "run",
         status=session.status if is_session else run.status,
         summary=run,
-        waiting=values.get(search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
+        waiting=values.get(search_attributes.WAITING) is not None,
         tenant=values.get(search_attributes.TENANT),
         parent=values.get(search_attributes.PARENT),
         task_queue=workflow.task_queue,

@@ -130,6 +130,7 @@ def _parts(
     yield _model_wait(execution, wait, chars)
     yield _under_way(execution, width)
     yield _approvals(state, execution, chars)
+    yield _questions(state, execution, chars)
     yield _stops(execution, chars)
     yield _waiting_messages(execution, chars)
     yield _handoffs(execution, chars)
@@ -213,7 +214,7 @@ def _under_way(execution: ExecutionState, width: int) -> str:
         at = f" since {moment(each.started_at, since)}" if each.started_at else ""
         return f"{code(call_line(each.call, width), width)}: {UNDER_WAY[each.stage]}{at}"
 
-    calls = [each for each in execution.open_calls if each.stage is not CallStage.APPROVAL]
+    calls = [each for each in execution.open_calls if each.stage not in (CallStage.APPROVAL, CallStage.INPUT)]
     return listed(f"Under way in step {number}", calls, line)
 
 
@@ -236,6 +237,27 @@ def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
     decide = f"`holdfast approve {execution.execution_id}{which}` lets it run; `holdfast deny` does not."
     calls = table(("call", "its id", "digest", "expires"), rows)
     return f"**Waiting for approval**\n\n{calls}{more}\n\n{decide}"
+
+
+def _questions(state: AgentState, execution: ExecutionState, chars: int) -> str:
+    """Return what the servers of calls ask a person for; never the state that they want back."""
+    waiting = [(each, each.input_request) for each in state.input_calls[: bounds.DETAILS_LISTED_MAX]]
+    if not waiting:
+        return ""
+    since = execution.started_at
+    rows = [
+        (
+            code(call_line(each.call, chars), chars),
+            code(each.call.id, bounds.CALL_ID_KEPT_CHARS_MAX),
+            code(request.message, chars) if request else "",
+            code(request.url, bounds.DETAILS_WORDS_CHARS_MAX) if request and request.url else "",
+            moment(each.expires_at, since) if each.expires_at else "never",
+        )
+        for each, request in waiting
+    ]
+    which = "" if len(state.input_calls) == 1 else " CALL"
+    calls = table(("call", "its id", "asks", "at", "expires"), rows)
+    return f"**Waiting for an answer**\n\n{calls}\n\n`holdfast answer {execution.execution_id}{which}` gives it."
 
 
 def _stops(execution: ExecutionState, chars: int) -> str:

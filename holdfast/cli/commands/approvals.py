@@ -69,7 +69,7 @@ def approve(
 ) -> None:
     """Approve a waiting tool call; without `--digest` it is shown in full and you are asked to confirm."""
     verdict = _verdict("approve", by)
-    look = None if yes or digest is not None else partial(_review, ask=not as_json and _is_terminal())
+    look = None if yes or digest is not None else partial(_review, ask=not as_json and is_terminal())
     _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json, look=look)
 
 
@@ -138,7 +138,7 @@ def _decide(
         client = holdfast
         execution_id, is_session = await resolve_id(client, reference)
         if is_session:
-            execution_id = await _under_way(holdfast.agent(execution_id))
+            execution_id = await run_under_way(holdfast.agent(execution_id))
         return execution_id, await _chosen(client, execution_id, call_id, digest)
 
     execution_id, chosen = ask_server(settings, choose)
@@ -177,11 +177,12 @@ def _review(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
     raise InvalidInput(f"nothing was decided; {remedy}, or approve it unseen with --yes")
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Return whether a person is there to be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-async def _under_way(agent: AgentHandle) -> str:
+async def run_under_way(agent: AgentHandle) -> str:
     """Return the run that an agent has under way; DecisionRefused when there is none."""
     view = await agent.view()
     if view.running_id is None:

@@ -29,7 +29,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.conversation.stop_reasons import StopMode
-from holdfast.core.wire.execution_events import ApprovalRequested
+from holdfast.core.wire.execution_events import ApprovalRequested, InputRequested
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -193,9 +193,9 @@ async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as
             async with aclosing(client.watch(execution_id)) as watched:
                 async for each in watched:
                     if each.execution_id != execution_id:
-                        if isinstance(each, ApprovalRequested):
+                        if isinstance(each, ApprovalRequested | InputRequested):
                             waiting.done()
-                            output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))
+                            output.hint(output.wait_text(each))
                         continue
                     if isinstance(each, TextDelta) and not live:
                         continue

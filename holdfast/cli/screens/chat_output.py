@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.markup import escape
 
-from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens
+from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens, wait_text
 from holdfast.cli.screens.run_progress import StreamedText
 from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -51,6 +51,8 @@ class ChatOutput:
                 self._begin(watched.call)
             case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
                 self._complete(watched.tool_execution)
+            case execution_events.InputRequested():
+                self.note(wait_text(watched))
             case execution_events.SubagentSpawned():
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
             case execution_events.SubagentCompleted():

@@ -24,8 +24,10 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
+from holdfast.core.wire.execution_events import ApprovalRequested, InputRequested
 from holdfast.core.wire.execution_record import question_of
 from holdfast.view.run_view import RunView, run_view
 
@@ -194,7 +196,11 @@ def results(step: AgentStep, seconds: float) -> None:
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
     """Print that a call waits for a person, and how to decide; `agent` names the subagent whose call it is."""
-    line = waiting_text(execution_id, call, expires_at, agent=agent)
+    note_waiting(waiting_text(execution_id, call, expires_at, agent=agent))
+
+
+def note_waiting(line: str) -> None:
+    """Print a line about a call that waits for a person."""
     console().print(f"    [yellow]{escape(printable(line))}[/yellow]")
 
 
@@ -205,6 +211,26 @@ def waiting_text(execution_id: str, call: ToolCall, expires_at: datetime | None,
     arguments = marked(call.arguments_text, WAITING_CHARS_MAX)
     command = approve_command(execution_id, call.id, call.digest)
     return f"{call.name}{whose} waits for approval{until}: {arguments}\n    {command}"
+
+
+def question_text(
+    execution_id: str, call: ToolCall, request: InputRequest, expires_at: datetime | None, *, agent: str = ""
+) -> str:
+    """Return that a call waits for an answer, with what its server asks and how to answer."""
+    until = "" if expires_at is None else f" until {moment(expires_at)}"
+    whose = f" of the subagent {agent}" if agent else ""
+    message = marked(" ".join(request.message.split()), WAITING_CHARS_MAX)
+    link = "" if request.url is None else f"\n    {request.url}"
+    settings = "".join(f" --set {each.name}=…" for each in request.fields if each.required)
+    command = f"holdfast answer {execution_id} {call.id}{settings}"
+    return f"{call.name}{whose} waits for an answer{until}: {message}{link}\n    {command}"
+
+
+def wait_text(event: ApprovalRequested | InputRequested) -> str:
+    """Return that a call waits for a person, and for what."""
+    if isinstance(event, InputRequested):
+        return question_text(event.execution_id, event.call, event.request, event.expires_at)
+    return waiting_text(event.execution_id, event.call, event.expires_at)
 
 
 def approve_command(execution_id: str, call_id: str, digest: str) -> str:
@@ -284,6 +310,9 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
         announce(current.number, current.inference_response)
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
+    for each in state.input_calls:
+        if each.input_request is not None:
+            note_waiting(question_text(state.running.execution_id, each.call, each.input_request, each.expires_at))
     for error in state.errors:
         console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
     ended(state)

@@ -16,6 +16,7 @@ from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import moment
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import ToolCall
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ def print_waiting(calls: WaitingCalls | None, own_id: str = "") -> None:
     for each in calls:
         call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
         agent = "" if each.execution_id == own_id else each.agent or each.execution_id
+        if each.message is not None:
+            request = InputRequest(key="", message=each.message, form=each.form, url=each.url)
+            output.note_waiting(output.question_text(each.execution_id, call, request, each.expires_at, agent=agent))
+            continue
         output.waiting(each.execution_id, call, each.expires_at, agent=agent)
     if calls.more:
         output.hint(f"{len(calls)} waiting calls are shown, there may be more; `holdfast waiting` lists them all")
@@ -107,8 +112,9 @@ def _cells(call: WaitingCall) -> tuple[str, ...]:
 
 
 def _arguments(call: WaitingCall, width: int) -> str:
-    """Return at most so many characters of the arguments, with how many are not shown."""
-    return escape(output.short(json.dumps(dict(call.arguments), ensure_ascii=False), min(width, output.LINE_CHARS_MAX)))
+    """Return at most so many characters of the arguments, or of what the server asks, with how many are not shown."""
+    text = json.dumps(dict(call.arguments), ensure_ascii=False) if call.message is None else f"asks: {call.message}"
+    return escape(output.short(text, min(width, output.LINE_CHARS_MAX)))
 
 
 def whole(execution_id: str, call: ToolCall) -> str:

@@ -83,8 +83,8 @@ class Steps:
                 else:
                     output.requested_calls(watched.response)
                 self._announced = watched.step_number
-            case execution_events.ApprovalRequested():
-                output.waiting(watched.execution_id, watched.call, watched.expires_at)
+            case execution_events.ApprovalRequested() | execution_events.InputRequested():
+                output.note_waiting(output.wait_text(watched))
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
             case execution_events.AgentHandedOff():
@@ -124,7 +124,7 @@ def _doing(watched: Watched) -> str:
             return f"step {watched.step_number}: {watched.tool} runs ({watched.line})"
         case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} runs"
-        case execution_events.ApprovalRequested():
+        case execution_events.ApprovalRequested() | execution_events.InputRequested():
             return f"step {watched.step_number}: {watched.call.name} waits for a person"
         case _:
             return ""
@@ -179,6 +179,10 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{watched.agent} {watched.call_id} {watched.status}, {spent}"
         case execution_events.ApprovalResolved():
             return f"{watched.call.name} {watched.call_id} {decision_text(watched.approval, watched.call.arguments)}"
+        case execution_events.InputRequested():
+            return f"{watched.call.name} {watched.call.id} asks: {output.short(watched.request.message)}"
+        case execution_events.InputResolved():
+            return f"{watched.call_id} {watched.action}{f' by {watched.by}' if watched.by else ''}"
         case execution_events.HookExecuted():
             revised = "" if watched.answer is None else ", changed the answer"
             return f"{watched.hook} at {watched.trigger}{revised}"

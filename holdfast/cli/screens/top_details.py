@@ -65,7 +65,7 @@ def _step(step: StepView | None, now: datetime) -> Iterator[Text]:
         (f"step {step.number}", "bold"), "" if since is None else f"  {duration((now - since).total_seconds())}"
     )
     for each in step.calls:
-        if each.outcome != CallStage.APPROVAL:
+        if each.outcome not in (CallStage.APPROVAL, CallStage.INPUT):
             called = short(f"{each.tool} {json.dumps(each.arguments, ensure_ascii=False, separators=(',', ':'))}")
             yield Text(f"  {each.outcome.replace('_', ' ')}: {called}", "" if each.is_open else "dim")
         if not each.is_open and each.approval is not None:
@@ -74,6 +74,10 @@ def _step(step: StepView | None, now: datetime) -> Iterator[Text]:
 
 def _waiting(row: Row) -> Iterator[Text]:
     for each in row.waiting:
+        if each.message is not None:
+            yield Text(f"  {printable(each.tool)} waits for an answer: {short(each.message)}", "yellow")
+            yield Text(f"    holdfast answer {each.execution_id} {printable(each.call_id)}", "yellow")
+            continue
         arguments = short(json.dumps(dict(each.arguments), ensure_ascii=False))
         until = "" if each.expires_at is None else f", until {moment(each.expires_at)}"
         yield Text(f"  waits for approval{until}: {printable(each.tool)} {arguments}", "yellow")

@@ -405,7 +405,7 @@ class TopScreen(App[int]):
             # as it is now, not as it was last shown
             latest = await progress(self._client, row.listed, seconds_max=DECIDE_SECONDS_MAX)
             self._update_row(latest)
-            calls = latest.waiting
+            calls = [each for each in latest.waiting if each.message is None]
             if not calls:
                 self.notify("no call of this run waits", severity="warning")
                 return

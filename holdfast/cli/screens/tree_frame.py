@@ -51,6 +51,9 @@ OUTCOMES: Final[Mapping[str, tuple[str, str]]] = {
     Outcome.CANCELLED: ("refused", "yellow"),
 }
 
+WAITS: Final = {CallStage.APPROVAL: " waits for approval", CallStage.INPUT: " waits for an answer"}
+"""What is said of a call that waits for a person."""
+
 
 @dataclass(frozen=True, slots=True)
 class Detail:
@@ -133,9 +136,12 @@ class Viewport:
         waiting = view.waiting
         for run, call in waiting[:WAITING_SHOWN]:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
-            line = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) waits for approval{until}"
+            asks = call.outcome == CallStage.INPUT
+            ask = f"holdfast answer {run.execution_id} {call.id}"
+            wait = f"waits for an answer{until}: {_line(call.progress)}" if asks else f"waits for approval{until}"
+            line = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) {wait}"
             yield from _folded(printable(line), self.width, "yellow")
-            command = approve_command(run.execution_id, call.id, call.digest)
+            command = ask if asks else approve_command(run.execution_id, call.id, call.digest)
             yield from _folded(f"  {command}", self.width, "bold yellow")
         if len(waiting) > WAITING_SHOWN:
             line = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
@@ -249,7 +255,7 @@ class Viewport:
 
     def _call(self, call: CallView) -> Text:
         sign, colour = OUTCOMES.get(call.outcome, ("", ""))
-        waits, answer = call.outcome == CallStage.APPROVAL, f"  {_line(call.answer)}"
+        waits, answer = call.outcome in WAITS, f"  {_line(call.answer)}"
         if sign:
             label = Text(f"{getattr(self.glyphs, sign)} ", colour)
         elif call.outcome == CallStage.RUNNING:
@@ -260,7 +266,7 @@ class Viewport:
         if call.started_at is not None and call.outcome != CallStage.WAITING:
             label.append(f" {duration(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")
         if waits:
-            label.append(" waits for approval", "yellow")
+            label.append(WAITS[CallStage(call.outcome)], "yellow")
         elif call.outcome == CallStage.RUNNING and call.progress:
             label.append(f"  {_line(call.progress)}", "dim")
         elif sign:

@@ -352,7 +352,7 @@ class AgentState(SavedState):
             "usage": self.usage.model_dump(),
             "cost": self.cost,
             "unpriced": list(execution.unpriced) if execution else [],
-            "waiting": [each.call.name for each in self.waiting_calls],
+            "waiting": [each.call.name for each in (*self.waiting_calls, *self.input_calls)],
             "warnings": list(self.warnings),
         }
 
