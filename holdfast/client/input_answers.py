@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from holdfast.core.base.errors import Conflict, DecisionRefused, InvalidInput
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.input_requests import InputAction
-from holdfast.core.wire.mcp_contracts import ANSWER_UPDATE, CallAnswer
+from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
 
 
 def check_answer(
@@ -53,4 +53,4 @@ class InputAnswers:
         answer, or the values do not fit the form (the call still waits); ExecutionNotFound; ServerUnavailable.
         """
         answer = check_answer(call_id, values, action, by, digest)
-        return await self._update(execution_id, ANSWER_UPDATE, answer, DecisionRefused)
+        return await self._update(execution_id, ANSWER_SIGNAL, answer, DecisionRefused)

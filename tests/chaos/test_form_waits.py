@@ -11,6 +11,7 @@ from temporalio.api.testservice.v1 import UnlockTimeSkippingRequest
 from temporalio.testing import WorkflowEnvironment
 
 from holdfast.client import Holdfast, Settings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
@@ -96,7 +97,10 @@ async def test_a_day_later_another_worker_serves_and_the_call_goes_on(settings: 
         client = Holdfast(environment.client, settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(environment.client, settings, Toolset(), model, mcp=servers):
+            uncached = WorkerSettings(
+                cached_runs=0
+            )  # the test server asks a worker that is gone for what it had cached
+            async with make_worker(environment.client, settings, Toolset(), model, None, uncached, mcp=servers):
                 execution_id = await client.start(AGENT, "book")
                 waiting = await asked(client, execution_id, "How many seats for Hamlet?")
             await environment.sleep(DAY)

@@ -12,8 +12,10 @@ from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import DecisionRefused
+from holdfast.core.conversation.input_requests import InputAnswer
 from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.wire.execution_events import InputRequested, InputResolved
+from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
 from holdfast.testing.script import call, say
 from tests.mcp.places import asking, noted
 from tests.serving import Serve
@@ -118,6 +120,29 @@ async def test_of_two_answers_at_once_one_is_taken(serve: Serve, tmp_path: Path)
         await served.client.result(execution_id)
     assert [each for each in results if each is True] == [True]
     assert [type(each) for each in results if each is not True] == [DecisionRefused, DecisionRefused]
+
+
+async def test_an_answer_comes_by_signal_too_and_one_that_does_not_fit_is_a_warning(
+    serve: Serve, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "mcp"
+    async with serve([call("theatre_both"), say("done")], mcp={"theatre": asking(ledger)}) as served:
+        execution_id = await served.client.start(AGENT, "ask")
+        waiting = await asked(served.client, execution_id, "How many?")
+        handle = served.client.temporal.get_workflow_handle(execution_id)
+        for content in ({"seats": 0}, {"seats": 2}, {"sure": True}):
+            answer = CallAnswer(call_id=waiting.call.id, answer=InputAnswer(content=content))
+            await handle.signal(ANSWER_SIGNAL, answer)
+            if "sure" not in content and content["seats"]:
+                await asked(served.client, execution_id, "Sure?")
+                await handle.signal(ANSWER_SIGNAL, "nonsense")
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert state.steps[0].tool_executions[0].result == '[{"seats": 2}, {"sure": true}]'
+    warnings = [each for each in state.running.warnings if "accepted" in each]
+    assert len(warnings) == 2
+    assert "0 is less than 1" in warnings[0]
+    assert "`answer` signal" in warnings[1]
 
 
 async def test_nobody_answers_and_the_model_is_told(serve: Serve, tmp_path: Path) -> None:

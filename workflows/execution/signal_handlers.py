@@ -36,8 +36,8 @@ from holdfast.core.wire.contracts import (
     DefinitionChange,
     StopRequest,
 )
-from holdfast.core.wire.mcp_contracts import ANSWER_UPDATE, CallAnswer
-from workflows.execution.input_answers import refuse_answer
+from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
+from workflows.execution.input_answers import answer_problem, refuse_answer
 from workflows.execution.pending_approvals import decision_problem, refuse_arguments, refuse_decision, tool_problem
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.signal_flood import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
@@ -50,6 +50,8 @@ UPDATES_REMEMBERED_MAX: Final = 128
 NO_DECISION: Final = (
     "an `approval` signal was not a decision: it needs a call_id and a verdict, and arguments must be a JSON object"
 )
+
+NO_ANSWER: Final = "an `answer` signal was no answer: it needs a call_id and an answer with an action and the content"
 
 
 def _parsed(kind: type[SignalT], args: Sequence[object]) -> SignalT | None:
@@ -125,6 +127,19 @@ class SignalHandlers:
         elif args:
             self._inbox.append(DecisionUnreadable(NO_DECISION, workflow.now()))
 
+    @workflow.signal(name=ANSWER_SIGNAL, description="Answer what a call's server asks for.")
+    def answer(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
+        """Queue a person's answer; an invalid one, or one that does not fit the form, becomes a warning."""
+        answer = _parsed(CallAnswer, args)
+        if answer is None or answer_problem(answer, self._state, self._inbox) is not None:
+            if self._has_enough(ANSWER_SIGNAL, STEP_SIGNALS_MAX):
+                return
+            self._note_signal(ANSWER_SIGNAL)
+        if answer is not None:
+            self._inbox.append(InputAnswered(answer.call_id, answer.answer, workflow.now()))
+        elif args:
+            self._inbox.append(DecisionUnreadable(NO_ANSWER, workflow.now()))
+
     @workflow.signal(name=CHANGE_SIGNAL, description="Make the agent another one from its next step on.")
     def change(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
         """Store a change of the definition; of several the last one counts."""
@@ -176,7 +191,7 @@ class SignalHandlers:
             return
         refuse_decision(decision, self._state, self._inbox, self._rules())
 
-    @workflow.update(name=ANSWER_UPDATE, description="Answer what a call's server asks for; refused where none waits.")
+    @workflow.update(name=ANSWER_SIGNAL, description="Answer what a call's server asks for; refused where none waits.")
     def answer_update(self, answer: CallAnswer) -> None:
         """Queue a person's answer; its validator refuses one that does not fit the form."""
         if not self._is_repeated():

@@ -23,12 +23,12 @@ REQUEST_STATE_BYTES_MAX: Final = 65_536
 INPUT_NEEDED: Final = "holdfast.input_needed"
 """The `kind` of a result of `call_mcp_tool` that is no tool's."""
 
-ANSWER_UPDATE: Final = "answer"
-"""The update by which a person answers what a call's server asks for."""
+ANSWER_SIGNAL: Final = "answer"
+"""The signal and the update by which a person answers what a call's server asks for."""
 
 
 class CallAnswer(Frozen):
-    """The `answer` update's input: a person's answer for the waiting call of that id."""
+    """The input of the `answer` signal and update: a person's answer for the waiting call of that id."""
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
     answer: InputAnswer
