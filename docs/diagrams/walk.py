@@ -82,7 +82,8 @@ LOOP: Final = AgentLoop(
     tools={"refund": ToolTraits(name="refund")},
     hooks=tuple(HookTraits(name=trigger, trigger=trigger) for trigger in Trigger if trigger is not Trigger.INPUT_GUARD),
 )
-"""One place follows another in it; the input guard, which runs beside a model call, is not drawn."""
+"""One place follows another in it; not drawn are the input guard, which runs beside a model call, and the input that a
+call's server asks for while the call runs."""
 
 Edges = dict[tuple[str, str], list[str]]
 """Which place follows which, and what led there."""
@@ -197,6 +198,8 @@ def _call(state: AgentState, each: OpenCall) -> Iterator[tuple[str, Event]]:
             yield "approved, or edited", ApprovalDecided(name, Verdict(decision="edit", arguments={}), LATER)
             yield "denied, or nobody decided", ApprovalDecided(name, Verdict(decision="deny"), LATER)
             yield "denied, or nobody decided", ApprovalExpired(name, LATER)
+        case CallStage.INPUT:
+            pass
         case CallStage.RUNNING:
             yield "", ToolReturned(name, "paid", NOON, LATER)
             yield "", ToolFailed(name, _error(), NOON, LATER)

@@ -17,7 +17,8 @@ from tests.cli.program import HOLDFAST, Project
 from tests.cli.warm import AT_ONCE, warm
 
 ROOT = PAGE.parents[1]
-RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
+DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
 SERVERS = ("mcp", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")

@@ -16,6 +16,7 @@ from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.handoffs import Handoff, Handover
+from holdfast.core.conversation.input_requests import InputRecord, InputRequest, InputResponse, PendingInput
 from holdfast.core.conversation.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
@@ -120,6 +121,27 @@ approvals = st.builds(
     at=moments,
     digest=digests,
 )
+input_requests = st.builds(
+    InputRequest, key=ids, message=texts, form=st.just({"type": "object", "properties": {}}), url=st.none()
+) | st.builds(InputRequest, key=ids, message=texts, form=st.none(), url=st.just("https://example.com/"))
+input_responses = st.builds(InputResponse, action=st.sampled_from(["accept", "decline"]), content=st.none() | json_maps)
+input_records = st.builds(
+    InputRecord,
+    server=texts,
+    message=texts,
+    action=st.sampled_from(["accept", "expired"]),
+    by=texts,
+    at=moments,
+    digest=digests,
+)
+pending_inputs = st.builds(
+    PendingInput,
+    server=texts,
+    round=st.integers(1, 10),
+    requests=st.lists(input_requests, max_size=2).map(tuple),
+    responses=st.dictionaries(ids, input_responses, max_size=2),
+    asked_at=moments,
+)
 models = st.lists(st.sampled_from(("m", "n")), max_size=2).map(tuple)
 tool_executions = st.builds(
     ToolExecution,
@@ -134,6 +156,7 @@ tool_executions = st.builds(
     cost=st.floats(min_value=0, max_value=1e6),
     unpriced=models,
     approval=st.none() | approvals,
+    inputs=st.lists(input_records, max_size=1).map(tuple),
 )
 open_calls = st.builds(
     OpenCall,
@@ -145,6 +168,8 @@ open_calls = st.builds(
     digest=st.none() | digests,
     approval=st.none() | approvals,
     ended=st.none() | tool_executions,
+    pending_input=st.none() | pending_inputs,
+    inputs=st.lists(input_records, max_size=1).map(tuple),
 )
 steps = st.builds(
     AgentStep,

@@ -1,4 +1,4 @@
-"""What listeners are told: twenty-one kinds of events, in the order in which things happen, each with its origin."""
+"""What listeners are told: twenty-three kinds of events, in the order in which things happen, each with its origin."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Emit
-from holdfast.core.loop.events import ExecutionStarted
+from holdfast.core.loop.events import ExecutionStarted, InputAnswered, InputNeeded
 from holdfast.core.wire import execution_events
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -36,6 +37,7 @@ from holdfast.core.wire.execution_events import (
 from tests.core.building import AGENT_ID, BOOM, START, USAGE, Run, call, handoff, hook_at, moment, spawn
 
 HELPER = AgentDefinition(name="helper")
+LINK = InputRequest(key="page", message="Allow it", url="https://example.com")
 KINDS = {
     name for name, each in vars(execution_events).items() if inspect.isclass(each) and issubclass(each, Observed)
 } - {"Observed"}
@@ -59,8 +61,8 @@ def of(run: Run, kind: type[Observed]) -> list[Observed]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def test_there_are_twenty_one_kinds() -> None:
-    assert len(KINDS) == 21
+def test_there_are_twenty_three_kinds() -> None:
+    assert len(KINDS) == 23
 
 
 def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
@@ -84,7 +86,10 @@ def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
 def test_every_kind_is_told_by_some_run() -> None:
     told = {*rich().told, *Run(observed=True).begin().answer("x").told, *Run(observed=True).begin().model_fails().told}
     handed = Run(observed=True, handoffs=[HELPER]).begin().answer("", handoff("a")).hands_over()
-    assert told | set(handed.told) == KINDS
+    asking = Run(observed=True).begin().answer("", call("a"))
+    asking.feed(InputNeeded("a", "theatre", (LINK,), seconds_max=9, started_at=moment(2), at=moment(2)))
+    asking.feed(InputAnswered("a", InputAnswer(), at=moment(3)))
+    assert told | set(handed.told) | set(asking.told) == KINDS
 
 
 def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:

@@ -23,6 +23,7 @@ from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.json_form import JsonForm, SparseForm
 from holdfast.core.conversation.attempt_tally import ToolAttempts
+from holdfast.core.conversation.input_requests import InputAnswer
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
@@ -60,7 +61,7 @@ from holdfast.core.wire.contracts import (
     TranscriptRequest,
 )
 from holdfast.core.wire.execution_events import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
-from holdfast.core.wire.mcp_contracts import McpCall, McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import CallAnswer, McpCall, McpInputNeeded, McpInputs, McpRequest, McpResolved
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.wire.session_contracts import Branch
 from holdfast.core.wire.session_events import (
@@ -82,6 +83,8 @@ from tests.core.strategies import (
     counts,
     errors,
     ids,
+    input_requests,
+    input_responses,
     json_maps,
     messages,
     moments,
@@ -281,7 +284,33 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(McpChange, name=texts, kind=st.just("changed"), fields=st.dictionaries(texts, st.tuples(texts, texts))),
     st.builds(McpRequest, agent=names, servers=st.just(("github",))),
     st.builds(McpResolved, catalog=digests, tools=counts, left_out=st.lists(texts, max_size=2).map(tuple)),
-    st.builds(McpCall, catalog=digests, name=names, arguments=json_maps, step=counts, call_id=names),
+    st.builds(
+        McpCall,
+        catalog=digests,
+        name=names,
+        arguments=json_maps,
+        step=counts,
+        call_id=names,
+        inputs=st.none()
+        | st.builds(
+            McpInputs,
+            round=st.integers(1, 10),
+            responses=st.dictionaries(names, input_responses, max_size=2),
+            request_state=st.none() | texts,
+        ),
+    ),
+    st.builds(
+        McpInputNeeded,
+        server=names,
+        requests=st.lists(input_requests, max_size=2).map(tuple),
+        seconds_max=st.floats(1, 1e6),
+        request_state=st.none() | texts,
+    ),
+    st.builds(
+        CallAnswer,
+        call_id=names,
+        answer=st.builds(InputAnswer, content=st.none() | json_maps, by=texts, digest=st.none() | digests),
+    ),
     st.builds(ArgumentsCheck, tool=names, arguments=json_maps, mcp=st.none() | digests),
     st.builds(ArgumentsChecked, problem=st.none() | texts),
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -26,6 +27,8 @@ from holdfast.core.wire.execution_events import (
     HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
+    InputRequested,
+    InputResolved,
     MessageInjected,
     StopSignalReceived,
     SubagentCompleted,
@@ -51,6 +54,11 @@ from holdfast.sinks import Batch
 AGENT, EXECUTION = "0b7e1f6a-5c3d-4a52-9a01-3f4a5b6c7d8e", "6f1c2d3e-4b5a-4978-8695-a4b3c2d1e0f9"
 AT = datetime(2026, 11, 20, 12, 20, 17, 250_000, tzinfo=UTC)
 CALL = ToolCall(id="call_1", name="refund", arguments={"order": 17, "amount": 40})
+ASKS = InputRequest(
+    key="reason",
+    message="Why is it refunded?",
+    form={"type": "object", "properties": {"reason": {"type": "string", "maxLength": 200}}, "required": ["reason"]},
+)
 ASKED = InferenceResponse(
     tool_calls=(CALL,), finish_reason="tool_calls", usage=Usage(input_tokens=210, output_tokens=18), model="gpt-x"
 )
@@ -89,6 +97,10 @@ EVENTS: tuple[AnyObserved, ...] = (
         *_E, 1, call_id="call_1", decision="approve", by="ada", reason="", digest="3f7a91c2", call=CALL, asked=None
     ),
     ToolCallStarted(*_E, 1, call=CALL),
+    InputRequested(
+        *_E, 1, call=CALL, server="shop", request=ASKS, round=1, expires_at=AT + timedelta(days=7), digest="5b20e7d4"
+    ),
+    InputResolved(*_E, 1, call_id="call_1", server="shop", request=ASKS, action="accept", by="ada", digest="5b20e7d4"),
     ToolCallCompleted(*_E, 1, tool_execution=RAN),
     ToolCallBlocked(*_E, 1, tool_execution=BLOCKED),
     SubagentSpawned(*_E, 1, call_id="call_2", index=1, agent="researcher", task="Find the order."),

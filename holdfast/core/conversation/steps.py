@@ -230,7 +230,7 @@ class OpenCall(Frozen):
         """The request that a person is to answer now; none where the call waits for none."""
         if self.stage is not CallStage.INPUT or self.pending_input is None:
             return None
-        return self.pending_input.requests[0]
+        return next(iter(self.pending_input.requests), None)
 
 
 class RevisedAnswer(Frozen):
