@@ -101,7 +101,7 @@ def test_a_link_is_answered_without_values() -> None:
     [
         ({}, "seats: it is required"),
         ({"seats": 0}, "seats: 0 is less than 1"),
-        ({"seats": "two"}, "seats: 'two' is not integer"),
+        ({"seats": "two"}, "seats: 'two' does not fit (integer)"),
         ({"seat": 2}, "the form has no field 'seat'; did you mean 'seats'?"),
     ],
 )

@@ -55,7 +55,7 @@ def say(identity: object, text: str, value: object) -> None:
     send({"id": identity, "result": {"content": content, "structuredContent": value}})
 
 
-def answer(identity: object) -> None:  # noqa: C901  # one case per mode
+def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mode
     match MODE:
         case "misfit":
             send(
@@ -102,6 +102,12 @@ def answer(identity: object) -> None:  # noqa: C901  # one case per mode
                 {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
             ]
             send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})
+        case "asks":
+            for number in range(2):
+                about = {"message": f"What is your name ({number})?", "requestedSchema": OBJECT}
+                send({"id": f"question-{number}", "method": "elicitation/create", "params": about})
+            said = [json.loads(sys.stdin.readline())["result"]["action"] for _ in range(2)]
+            say(identity, f"they said {' and '.join(said)}", {"n": 1})
         case _:  # silent
             time.sleep(3600)
 

@@ -45,7 +45,7 @@ async def test_a_form_waits_and_the_call_goes_on_with_the_answers(serve: Serve, 
         client = served.client
         execution_id = await client.start(AGENT, "book")
         waiting = await asked(client, execution_id, "How many seats for Hamlet?")
-        with pytest.raises(DecisionRefused, match="'two' is not integer"):
+        with pytest.raises(DecisionRefused, match="'two' does not fit"):
             await client.answer_question(execution_id, waiting.call.id, {"seats": "two"})
         with pytest.raises(DecisionRefused, match="another request"):
             await client.answer_question(execution_id, waiting.call.id, {"seats": 2}, digest="0" * 64)

@@ -110,15 +110,14 @@ class FormField:
             case "choice", str():
                 return self._option_problem(value)
             case "choices", list():
-                texts = [each if isinstance(each, str) else "" for each in value]
-                return next((why for each in texts if (why := self._option_problem(each))), None)
+                return next((why for each in value if (why := self._option_problem(each))), None)
             case _:
                 pass
-        return f"{_shown(value)} is not {self.hint}"
+        return f"{_shown(value)} does not fit ({self.hint})"
 
-    def _option_problem(self, value: str) -> str | None:
+    def _option_problem(self, value: JsonValue) -> str | None:
         values = [each for each, _ in self.options]
-        return None if value in values else f"{_shown(value)} is no option; {suggestion(value, values)}"
+        return None if value in values else f"{_shown(value)} is no option; {suggestion(str(value), values)}"
 
     def _format_problem(self, value: str) -> str | None:
         try:
@@ -140,7 +139,7 @@ class FormField:
         return None
 
     def _range_problem(self, value: float, unit: str) -> str | None:
-        number = f"{value:,} {unit}".rstrip()
+        number = f"it has {value:,} {unit}, which" if unit else f"{value:,}"
         if self.least is not None and value < self.least:
             return f"{number} is less than {self.least:g}"
         if self.most is not None and value > self.most:
