@@ -39,7 +39,7 @@ async def test_a_call_goes_on_in_another_process_of_the_server(tmp_path: Path) -
     [request] = asked.requests
     assert (request.key, request.message) == ("seats", "How many seats for Hamlet?")
     assert [each.name for each in request.fields] == ["seats", "row"]
-    assert asked.request_state not in repr(asked)
+    assert str(asked.request_state) not in repr(asked)
     answers = {"seats": InputResponse(action="accept", content={"seats": 2})}
     inputs = McpInputs(round=1, responses=answers, request_state=asked.request_state)
     assert str(asked.request_state) not in repr(inputs)
@@ -70,10 +70,10 @@ async def test_an_older_server_is_told_that_nobody_answers_and_the_model_what_wa
     async with connection(odd("asks")) as server:
         answer = await server.call("go", {})
         again = await server.call("go", {})
+    asked = "'What is your name (0)?'; 'What is your name (1)?'"
     assert answer.text.splitlines() == [
         "they said cancel and cancel",
-        "[the server asked a person 'What is your name (0)?'; 'What is your name (1)?'; nobody was asked, because a call "
-        "of its protocol cannot wait]",
+        f"[the server asked a person {asked}; nobody was asked, because a call of its protocol cannot wait]",
     ]
     assert again.text == answer.text, "the questions of one call are not another's"
 

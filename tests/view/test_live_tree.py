@@ -14,6 +14,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.wire.execution_events import (
@@ -22,6 +23,8 @@ from holdfast.core.wire.execution_events import (
     ApprovalRequested,
     ApprovalResolved,
     InferenceResponseReceived,
+    InputRequested,
+    InputResolved,
     Observed,
     StopSignalReceived,
     SubagentCompleted,
@@ -140,6 +143,19 @@ def test_a_call_that_waits_is_found_with_what_binds_a_decision_to_it() -> None:
     story.runs(one).ran(one, "done").ran(other, "not so much", Outcome.DENIED)
     assert [each.outcome for each in seen(story.told).runs[ROOT].steps[0].calls] == [Outcome.SUCCEEDED, Outcome.DENIED]
     assert seen(story.told).waiting == ()
+
+
+def test_a_call_whose_server_asks_waits_with_the_question_until_it_is_answered() -> None:
+    one = asked("c1", "book", show="Hamlet")
+    story = Story().begins().asks().answers("", one).runs(one)
+    link = InputRequest(key="page", message="Allow it", url="https://example.com")
+    about = {"server": "theatre", "request": link, "digest": "0" * 64}
+    story.tell(InputRequested, call=one, round=1, expires_at=moment(60), **about)
+    [(run, call)] = seen(story.told).waiting
+    assert (run.execution_id, call.id, call.outcome, call.progress) == (ROOT, "c1", "input", "Allow it")
+    story.tell(InputResolved, call_id="c1", action="accept", by="ann", **about)
+    assert seen(story.told).waiting == ()
+    assert [(each.outcome, each.progress) for each in seen(story.told).runs[ROOT].steps[0].calls] == [("running", "")]
 
 
 def test_a_subagent_stands_below_the_call_that_has_started_it() -> None:

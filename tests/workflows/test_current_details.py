@@ -8,11 +8,12 @@ from holdfast import AgentDefinition, ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.bounds import DETAILS_BYTES_MAX, DETAILS_LISTED_MAX, DETAILS_STEPS_MAX, DETAILS_WORDS_CHARS_MAX
+from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.markdown_escaping import GAP
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.loop.events import Event
-from tests.core.building import DEFINITION, Run, call, handoff, hook_at, spawn
+from holdfast.core.loop.events import Event, InputAnswered, InputNeeded
+from tests.core.building import DEFINITION, Run, call, handoff, hook_at, moment, spawn
 from tests.core.sessions import begin, execution_id, finish, running, said, session, told
 from tests.rendering import HOSTILE, STEERING, assert_tame, rows
 from workflows.execution.current_details import CurrentDetails
@@ -44,6 +45,19 @@ def lines(run: Run) -> list[str]:
 
 def begins(run: Run, start: str) -> bool:
     return any(line.startswith(start) for line in lines(run))
+
+
+def test_what_a_server_asks_is_shown_with_the_command_that_answers_and_nothing_of_its_state() -> None:
+    run = Run().begin().answer("", call("a"))
+    link = InputRequest(key="page", message="Allow | it", url="https://example.com/consent")
+    run.feed(InputNeeded("a", "theatre", (link,), 3600, started_at=moment(2), at=moment(2)))
+    assert "**Waiting for an answer**" in lines(run)
+    (row,) = (line for line in lines(run) if line.startswith("| `add(1)` | `a` |"))
+    assert "https://example.com/consent" in row
+    assert f"`holdfast answer {run.state.running.execution_id}` gives it." in lines(run)
+    run.feed(InputAnswered("a", InputAnswer(), at=moment(3)))
+    assert "**Waiting for an answer**" not in lines(run)
+    assert begins(run, "- `add(1)`: running")
 
 
 def test_a_call_that_waits_for_a_person_is_told_with_its_id_until_it_is_decided_about() -> None:

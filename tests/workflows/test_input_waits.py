@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.client import Holdfast
+from holdfast.client import Holdfast, Settings, WaitingCall
+from holdfast.client.sync import Holdfast as SyncHoldfast
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import DecisionRefused
@@ -17,10 +19,10 @@ from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.wire.execution_events import InputRequested, InputResolved
 from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
 from holdfast.testing.script import call, say
-from tests.mcp.places import asking, noted
+from tests.mcp.places import asking, noted, until_noted
 from tests.serving import Serve
 from tests.workflows.histories import replayed
-from tests.workflows.waiting import state_when
+from tests.workflows.waiting import LOOK_SECONDS, SECONDS_MAX, state_when
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
@@ -37,6 +39,15 @@ async def asked(client: Holdfast, execution_id: str, message: str) -> OpenCall:
 
     [waiting] = (await state_when(client, execution_id, there)).input_calls
     return waiting
+
+
+async def until(
+    look: Callable[[], Awaitable[Iterable[WaitingCall]]], there: Callable[[Iterable[WaitingCall]], bool]
+) -> None:
+    """Look until it is there: the server lists a run a moment later."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not there(tuple(await look())):  # noqa: ASYNC110  # a client is not called back
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def test_a_form_waits_and_the_call_goes_on_with_the_answers(serve: Serve, tmp_path: Path) -> None:
@@ -143,6 +154,30 @@ async def test_an_answer_comes_by_signal_too_and_one_that_does_not_fit_is_a_warn
     assert len(warnings) == 2
     assert "0 is less than 1" in warnings[0]
     assert "`answer` signal" in warnings[1]
+
+
+async def test_an_agents_handle_lists_the_question_and_answers_it_also_without_await(
+    serve: Serve, settings: Settings, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "mcp"
+    async with serve([call("theatre_both"), say("done")], mcp={"theatre": asking(ledger)}) as served:
+        agent = served.client.agent(None, AGENT)
+        await agent.send("ask")
+        await until(agent.waiting, lambda calls: len(tuple(calls)) == 1)
+        [question] = await agent.waiting()
+        assert (question.tool, question.message, question.url) == ("theatre_both", "How many?", None)
+        assert question.form is not None
+        await until(served.client.waiting, lambda calls: question.call_id in [each.call_id for each in calls])
+        assert await agent.answer_question(question.call_id, {"seats": 1}, by="ann", digest=question.digest)
+
+        def without_await() -> bool:
+            with SyncHoldfast.connect(settings) as blocking:
+                return blocking.agent(agent.agent_id).answer_question(question.call_id, {"sure": True})
+
+        await until(agent.waiting, lambda calls: [each.message for each in calls] == ["Sure?"])
+        assert await asyncio.to_thread(without_await)
+        await until_noted(ledger, "both")
+        await agent.close()
 
 
 async def test_nobody_answers_and_the_model_is_told(serve: Serve, tmp_path: Path) -> None:
