@@ -24,7 +24,7 @@ from holdfast.core.loop.input_waits import problem_with_answer
 from holdfast.core.wire.execution_events import InputRequested, InputResolved
 from tests.core.building import COMPLETED, Run, call, moment, stopped
 
-FORM = {
+FORM: dict[str, JsonValue] = {
     "type": "object",
     "properties": {"seats": {"type": "integer", "minimum": 1}, "row": {"type": "string"}},
     "required": ["seats"],

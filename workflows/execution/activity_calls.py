@@ -262,9 +262,13 @@ async def call_tool(
         queue = waiting_queue(workflow.info().task_queue)
         result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, arguments)
     value = _read(result, command, traits)
-    if traits.mcp is not None and isinstance(value, dict) and value.get("kind") == INPUT_NEEDED:  # pyright: ignore[reportUnknownMemberType]  # JSON
-        return McpInputNeeded.model_validate(value)
-    return _reply(value)
+    needed = _input_needed(value) if traits.mcp is not None else None
+    return needed or _reply(value)
+
+
+def _input_needed(value: object) -> McpInputNeeded | None:
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    return McpInputNeeded.model_validate(fields) if fields.get("kind") == INPUT_NEEDED else None
 
 
 def _carried(context: CallContext) -> tuple[object, ...]:

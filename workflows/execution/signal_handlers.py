@@ -131,14 +131,12 @@ class SignalHandlers:
     def answer(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`
         """Queue a person's answer; an invalid one, or one that does not fit the form, becomes a warning."""
         answer = _parsed(CallAnswer, args)
-        if answer is None or answer_problem(answer, self._state, self._inbox) is not None:
-            if self._has_enough(ANSWER_SIGNAL, STEP_SIGNALS_MAX):
-                return
-            self._note_signal(ANSWER_SIGNAL)
-        if answer is not None:
+        problem = NO_ANSWER if answer is None else answer_problem(answer, self._state, self._inbox)
+        if answer is not None and problem is None:
             self._inbox.append(InputAnswered(answer.call_id, answer.answer, workflow.now()))
-        elif args:
-            self._inbox.append(DecisionUnreadable(NO_ANSWER, workflow.now()))
+        elif args and not self._has_enough(ANSWER_SIGNAL, STEP_SIGNALS_MAX):
+            self._note_signal(ANSWER_SIGNAL)
+            self._inbox.append(DecisionUnreadable(problem or NO_ANSWER, workflow.now()))
 
     @workflow.signal(name=CHANGE_SIGNAL, description="Make the agent another one from its next step on.")
     def change(self, *args: Any) -> None:  # noqa: ANN401  # see `_parsed`

@@ -27,8 +27,8 @@ INPUT_REQUESTS_MAX: Final = 8
 INPUT_REQUESTS_BYTES_MAX: Final = 32_768
 """The most that it may ask for at once, in bytes of JSON: a state has it while the call waits, and so has an event."""
 
-INPUT_CONTENT_BYTES_MAX: Final = 32_768
-"""The largest answer, in bytes of JSON: the next call of the tool carries it besides the arguments and the state."""
+INPUT_CONTENT_BYTES_MAX: Final = 8_192
+"""The largest answer, in bytes of JSON: the next call of the tool carries those to all requests and the state."""
 
 MESSAGE_CHARS_MAX: Final = 4_000
 """The longest message to a person."""

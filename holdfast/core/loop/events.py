@@ -166,7 +166,7 @@ class ApprovalDecided:
 
 @dataclass(frozen=True, slots=True)
 class DecisionUnreadable:
-    """An approval signal held no decision: nothing changes but a warning."""
+    """A signal held no decision, or no answer that fits: nothing changes but a warning."""
 
     problem: str
     at: datetime
