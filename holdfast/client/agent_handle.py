@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from types import UnionType
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
@@ -91,7 +92,7 @@ class AgentHandle(Generic[AnswerT]):
         records: Records,
         agent_id: str,
         initial: InitialSession,
-        answers: type[AnswerT] | None = None,
+        answers: type[AnswerT] | UnionType | None = None,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID."""
@@ -142,9 +143,9 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
     @overload
-    async def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
+    async def ask(self, text: str, *, answers: type[OutputT] | UnionType, **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
     async def ask(
-        self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]
+        self, text: str, *, answers: type[Any] | UnionType | None = None, **options: Unpack[SendOptions]
     ) -> RunResult[Any]:
         """Send a message and wait, however long, for the answer: the result of its run, with its `output`.
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
+from types import UnionType
 from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
@@ -212,18 +213,18 @@ class Runs:
 
     @overload
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT] | UnionType, **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     @overload
     async def run(
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | UnionType | None = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
         """Start a run, as `start` does, and return its end, with its answer as `output`: `completed` or `stopped`.
 
-        `answers` is the type of the answer, a pydantic model: an agent that answers in words is asked for it. Raises as
+        `answers` is the type of the answer (`format_of`): an agent that answers in words is asked for it. Raises as
         `start` and `result` do.
         """
         answers = answers or answers_of(agent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from types import UnionType
 from typing import Any, Unpack, cast, overload
 
 from pydantic import JsonValue
@@ -66,14 +67,14 @@ class Runs:
 
     @overload
     def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT] | UnionType, **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     @overload
     def run(
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | UnionType | None = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
         """Start a run and return its end, with its answer as `output`: `completed` or `stopped`."""
         return self._portal.run(self._inner.run(agent, question, answers=cast("type[Any]", answers), **options))
