@@ -24,11 +24,18 @@ from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
+from holdfast.core.agent.answer_types import AnswerT, typed
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.base.bounds import (
+    FORMAT_PROBLEM_CHARS_MAX,
+    MESSAGES_WAITING_MAX,
+    NAME_CHARS_MAX,
+    REASON_CHARS_MAX,
+)
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_values import JsonMap, ShallowMap
+from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.base.usage import Usage
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
@@ -100,6 +107,20 @@ class HookContext(Frozen):
     message_count: int = 0
     deadline: AwareDatetime | None = None
 
+    def answer_as(self, answers: type[AnswerT]) -> AnswerT | None:
+        """Return the step's final answer as a value of the type (`typed`).
+
+        It is none where the model asked for tools, and where its answer has another form: it is asked again then.
+        """
+        response = self.response
+        if response is None or response.tool_calls or response.format_problem is not None:
+            return None
+        return typed(response.text, answers)
+
+    def metadata_as(self, model: type[MetadataT]) -> MetadataT:
+        """Return the metadata as a value of the pydantic model. Raises InvalidInput with what does not fit."""
+        return metadata_as(self.metadata, model)
+
 
 class Changes(Frozen):
     """What a hook wants changed; all of it is kept.
@@ -115,6 +136,8 @@ class Changes(Frozen):
         block: why the call must not run (`before_tool` only); the model sees it.
         answer: takes the place of the text of the model's answer, also beside tool calls (`after_inference` and
             `after_step` only). It counts as the answer: the response format is not checked again.
+        reask: what is wrong with the model's answer (`after_inference` only; ignored beside tool calls). The model is
+            asked again as after an answer of the wrong form, within `reasks_max`. Raising `ModelRetry` does the same.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -126,6 +149,7 @@ class Changes(Frozen):
     arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     answer: str | None = None
+    reask: str | None = Field(default=None, min_length=1, max_length=FORMAT_PROBLEM_CHARS_MAX)
 
 
 HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
@@ -233,6 +257,8 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
         return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
     if changes.answer is not None and trigger not in AFTER_ANSWER:
         return f"only hooks at {' and '.join(AFTER_ANSWER)} can change the answer, this is {trigger}"
+    if changes.reask is not None and trigger is not Trigger.AFTER_INFERENCE:
+        return f"only an after_inference hook can have the model asked again, this is {trigger}"
     if any(message.role not in ("user", "system") for message in changes.messages):
         return "a hook can add messages of the roles user and system only"
     return None
