@@ -93,7 +93,9 @@ AGENT: Agent[Success | InvalidRequest] = Agent(
 )
 
 
-async def main(question: str = "show me logs from yesterday, with level 'error'") -> RunResult[Success | InvalidRequest]:
+async def main(
+    question: str = "show me logs from yesterday, with level 'error'",
+) -> RunResult[Success | InvalidRequest]:
     """Ask for a query."""
     driver = LocalDriver(AGENT, model=ScriptedModel(scripts.sql_gen))  # no model=: the environment's endpoint
     result = await driver.run(question)

@@ -143,7 +143,9 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
     @overload
-    async def ask(self, text: str, *, answers: type[OutputT] | UnionType, **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
+    async def ask(
+        self, text: str, *, answers: type[OutputT] | UnionType, **options: Unpack[SendOptions]
+    ) -> RunResult[OutputT]: ...
     async def ask(
         self, text: str, *, answers: type[Any] | UnionType | None = None, **options: Unpack[SendOptions]
     ) -> RunResult[Any]:

@@ -220,7 +220,12 @@ class Runs:
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | UnionType | None = None, **options: Unpack[RunOptions]
+        self,
+        agent: AnyAgent,
+        question: str = "",
+        *,
+        answers: type[Any] | UnionType | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult[Any]:
         """Start a run, as `start` does, and return its end, with its answer as `output`: `completed` or `stopped`.
 

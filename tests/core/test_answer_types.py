@@ -97,9 +97,7 @@ def test_strictness_changes_nothing_for_the_type_itself() -> None:
     assert Order.model_json_schema() == before
 
 
-@pytest.mark.parametrize(
-    ("model", "said"), [(Notes, "Notes.notes takes any name"), (Pair, "Pair.pair needs")]
-)
+@pytest.mark.parametrize(("model", "said"), [(Notes, "Notes.notes takes any name"), (Pair, "Pair.pair needs")])
 def test_a_type_that_strict_outputs_forbid_is_refused_with_its_place(model: type[BaseModel], said: str) -> None:
     format_of(model)
     with pytest.raises(InvalidInput, match=said):
@@ -131,7 +129,9 @@ def test_what_is_no_object_is_asked_for_and_read_as_the_property_of_one(
 
 
 def test_an_answer_without_its_property_is_told_by_its_types_name() -> None:
-    with pytest.raises(AnswerInvalid, match=r"not a valid Order \| Place: it is not usable JSON: it has no property 'an"):
+    with pytest.raises(
+        AnswerInvalid, match=r"not a valid Order \| Place: it is not usable JSON: it has no property 'an"
+    ):
         typed('{"city": "Bonn"}', Order | Place)
     with pytest.raises(AnswerInvalid, match=r"not a valid list\[Place\]: 0\.city: Field required"):
         typed('{"answer": [{}]}', list[Place])

@@ -51,6 +51,8 @@ class ChatOutput:
                 self._begin(watched.call)
             case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
                 self._complete(watched.tool_execution)
+            case execution_events.AgentHandedOff():
+                self._line(f"  [magenta]{escape(printable(watched.to_agent))}[/magenta] goes on")
             case execution_events.SubagentSpawned():
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
             case execution_events.SubagentCompleted():

@@ -60,8 +60,12 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
     @overload
-    def ask(self, text: str, *, answers: type[OutputT] | UnionType, **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
-    def ask(self, text: str, *, answers: type[Any] | UnionType | None = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
+    def ask(
+        self, text: str, *, answers: type[OutputT] | UnionType, **options: Unpack[SendOptions]
+    ) -> RunResult[OutputT]: ...
+    def ask(
+        self, text: str, *, answers: type[Any] | UnionType | None = None, **options: Unpack[SendOptions]
+    ) -> RunResult[Any]:
         """Send a message and wait, however long, for the answer: the result of its run, with its `output`."""
         return self._portal.run(self._inner.ask(text, answers=cast("type[Any]", answers), **options))
 

@@ -74,7 +74,12 @@ class Runs:
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | UnionType | None = None, **options: Unpack[RunOptions]
+        self,
+        agent: AnyAgent,
+        question: str = "",
+        *,
+        answers: type[Any] | UnionType | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult[Any]:
         """Start a run and return its end, with its answer as `output`: `completed` or `stopped`."""
         return self._portal.run(self._inner.run(agent, question, answers=cast("type[Any]", answers), **options))

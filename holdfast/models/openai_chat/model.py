@@ -40,7 +40,9 @@ TRAILER_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 0.1
 """How long to wait for the end of the body after the answer: only then can the connection be reused."""
 
-NO_ENDPOINT: Final = "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) for the worker and start it again"
+NO_ENDPOINT: Final = (
+    "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) for the worker and start it again"
+)
 NO_MODEL: Final = (
     "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL for the worker and start it again"
 )
