@@ -6,7 +6,7 @@ After `customer_service` of openai-agents. Run it and type: `python -m examples.
 from __future__ import annotations
 
 import asyncio
-import random
+import secrets
 import sys
 from collections.abc import Iterable
 
@@ -45,6 +45,7 @@ def update_seat(confirmation_number: str, new_seat: str, context: ToolContext) -
     Args:
         confirmation_number: The confirmation number for the flight.
         new_seat: The new seat to update to.
+        context: the call.
     """
     context.set_metadata(confirmation_number=confirmation_number, seat_number=new_seat)
     flight = context.metadata["flight_number"]
@@ -56,7 +57,7 @@ def assign_flight(context: HookContext) -> Changes | None:
     """Choose a flight as the conversation goes to the agent that books seats."""
     if context.call is None or context.call.arguments.get("agent") != "seat_booking":
         return None
-    return Changes(metadata={"flight_number": f"FLT-{random.randint(100, 999)}"})
+    return Changes(metadata={"flight_number": f"FLT-{secrets.randbelow(900) + 100}"})
 
 
 FAQ_AGENT = Agent(

@@ -6,7 +6,7 @@ After `flight_booking.py` of pydantic-ai. Run it and answer: `python -m examples
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,7 @@ class Flight(BaseModel):
     price: int
     origin: str = Field(description="Three-letter airport code")
     destination: str = Field(description="Three-letter airport code")
-    date: datetime.date
+    date: dt.date
 
 
 class NoFlightFound(BaseModel):
@@ -41,7 +41,7 @@ class Wanted(BaseModel):
 
     origin: str
     destination: str
-    date: datetime.date
+    date: dt.date
 
 
 class SeatPreference(BaseModel):
@@ -115,10 +115,15 @@ async def main(wanted: Wanted) -> None:
             print("No flight found:", result.output.why)
             return
         print(f"Flight found: {result.output}")
-        if input("Do you want to buy this flight, or keep searching? (buy/*search) ") == "buy":
+        if await ask("Do you want to buy this flight, or keep searching? (buy/*search) ") == "buy":
             print(f"Purchasing flight {result.output!r} {await find_seat()!r}...")
             return
         question, state = "Please suggest another flight", result.state
+
+
+async def ask(question: str) -> str:
+    """Ask the user."""
+    return await asyncio.to_thread(input, question)
 
 
 async def find_seat() -> SeatPreference:
@@ -126,7 +131,7 @@ async def find_seat() -> SeatPreference:
     driver = LocalDriver(SEATS, model=ScriptedModel(scripts.flight_booking))
     state = None
     while True:
-        result = await driver.run(input("What seat would you like? "), state=state)
+        result = await driver.run(await ask("What seat would you like? "), state=state)
         if isinstance(result.output, SeatPreference):
             return result.output
         print("Could not understand seat preference. Please try again.")
@@ -134,4 +139,4 @@ async def find_seat() -> SeatPreference:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Wanted(origin="SFO", destination="ANC", date=datetime.date(2025, 1, 10))))
+    asyncio.run(main(Wanted(origin="SFO", destination="ANC", date=dt.date(2025, 1, 10))))

@@ -46,15 +46,13 @@ AGENT = Agent(
 )
 
 
-async def main() -> AgentState:
+async def main() -> None:
     """Ask two questions in one conversation."""
     driver = LocalDriver(AGENT, model=ScriptedModel(scripts.customer_support))  # no model=: the environment's endpoint
-    state = None
+    state: AgentState | None = None
     for question in ("What's the capital of California?", "Can you help me solve for x: 2x + 5 = 11"):
         state = await driver.execute(question, state=state)
         print(state.stop_signal.message if state.stop_signal else state.final_response)
-    assert state is not None
-    return state
 
 
 if __name__ == "__main__":

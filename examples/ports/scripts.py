@@ -43,7 +43,7 @@ def sql_gen(request: Request) -> Reply:
     if "logs" not in texts(request, "user")[0]:
         return answer(answer={"error_message": "Which records?"})
     where = "start_timestamp" if "no such column" in texts(request, "user")[-1] else "started"
-    query = f"SELECT * FROM records WHERE level = 'error' AND date({where}) = date('now', '-1 day')"
+    query = "SELECT * FROM records WHERE level = 'error' AND date(WHEN) = date('now', '-1 day')".replace("WHEN", where)
     return answer(answer={"sql_query": query, "explanation": "Errors of yesterday."})
 
 

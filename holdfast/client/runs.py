@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
-from types import UnionType
 from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
@@ -48,7 +47,7 @@ from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, answers_of
-from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.answer_types import Answers, AnswerT, AnyAnswers, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.policies import TextFormat
@@ -213,19 +212,14 @@ class Runs:
 
     @overload
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT] | UnionType, **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: Answers[AnswerT], **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     @overload
     async def run(
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     async def run(
-        self,
-        agent: AnyAgent,
-        question: str = "",
-        *,
-        answers: type[Any] | UnionType | None = None,
-        **options: Unpack[RunOptions],
+        self, agent: AnyAgent, question: str = "", *, answers: AnyAnswers = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
         """Start a run, as `start` does, and return its end, with its answer as `output`: `completed` or `stopped`.
 

@@ -1,4 +1,4 @@
-"""The ports of other libraries' examples: they run without a key, on the real server too, and their lines are counted."""
+"""The ports of other libraries' examples: they run without a key and on the real server; their lines are counted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def code_lines(source: str) -> int:
 
 
 def test_lines_are_counted_without_blanks_comments_and_docstrings() -> None:
-    source = '"""About."""\n\n# why\nx = """a\nb"""\n\n\ndef f():\n    """Say.\n\n    More.\n    """\n    return (\n        1\n    )\n'
+    source = '"""About."""\n\n# why\nx = """a\nb"""\n\n\ndef f():\n    """Say.\n\n    More.\n    """\n'
+    source += "    return (\n        1\n    )\n"
     assert code_lines(source) == 6
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from types import ModuleType, UnionType
+from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
 
 from pydantic import JsonValue
 
-from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.answer_types import Answers, AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
@@ -75,7 +75,7 @@ class Agent(Generic[AnswerT]):
         *,
         prompt: str = "",
         tools: Iterable[str | AnyTool | AnyFunction | Toolset] = (),
-        answers: type[AnswerT] | UnionType | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
+        answers: Answers[AnswerT] | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
         strict: bool = False,
         model: str | LLM | None = None,
         description: str = "",
@@ -152,7 +152,7 @@ def agents_in(modules: Iterable[ModuleType]) -> tuple[Agent[Any], ...]:
     return tuple({id(each): each for each in agents}.values())
 
 
-def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> type[AnswerT] | UnionType | None:
+def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> Answers[AnswerT] | None:
     """Return the type of an agent's answers, where it is known."""
     return agent.answers if isinstance(agent, Agent) else None  # pyright: ignore[reportReturnType]  # Agent[object] to it
 

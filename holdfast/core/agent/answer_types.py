@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import UnionType
-from typing import Any, Final, cast, get_origin
+from typing import Any, Final, TypeAlias, cast, get_origin
 
 from pydantic import BaseModel, PydanticUndefinedAnnotation, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -27,6 +27,11 @@ from holdfast.core.conversation.messages import ILLEGAL_IN_NAME
 AnswerT = TypeVar("AnswerT", default=Any)
 """What an agent answers, where that is known."""
 
+Answers: TypeAlias = type[AnswerT] | UnionType
+"""The type of an agent's answers; a type checker that takes `A | B` for no type leaves AnswerT open."""
+
+AnyAnswers: TypeAlias = Answers[Any] | None
+
 Schema = dict[str, Any]
 
 DROPPED: Final = ("default", "discriminator")
@@ -42,10 +47,10 @@ FORMAT_HINT: Final = (
 """The remedy when a value is no type that an answer can have."""
 
 WRAPPER: Final = "answer"
-"""The property that holds an answer which is no JSON object: providers want one, and strict outputs take nothing else."""
+"""The property that holds an answer which is no JSON object: strict outputs take nothing else."""
 
 
-def format_of(answers: type[Any] | UnionType, *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
+def format_of(answers: Answers[Any], *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
     """Return the response format that asks for a value of the type `answers`.
 
     Args:
@@ -61,7 +66,7 @@ def format_of(answers: type[Any] | UnionType, *, name: str | None = None, strict
         raise InvalidInput(f"{_named(answers)} is no type of answers; {FORMAT_HINT}")
     label = _named(answers)
     try:
-        schema = TypeAdapter[Any](answers).json_schema()
+        schema = TypeAdapter[Any](cast("type[Any]", answers)).json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticUndefinedAnnotation) as error:
         first = str(error).splitlines()[0][:FORMAT_PLACE_CHARS_MAX]
         raise InvalidInput(f"{label} has no JSON Schema: {first}; use types that JSON can represent") from None
@@ -72,13 +77,13 @@ def format_of(answers: type[Any] | UnionType, *, name: str | None = None, strict
     return JsonSchemaFormat(name=own or WRAPPER, json_schema=schema, strict=strict)
 
 
-def typed(text: str, answers: type[AnswerT] | UnionType) -> AnswerT:
+def typed(text: str, answers: Answers[AnswerT]) -> AnswerT:
     """Return the answer `text` as a value of the type; AnswerInvalid names the first problems in one line."""
     try:
         value = read_json(text)  # pydantic alone would take NaN, and any depth
         if isinstance(answers, type) and issubclass(answers, BaseModel) and not answers.__pydantic_root_model__:
             return cast("AnswerT", answers.model_validate_json(text))
-        adapter = TypeAdapter[Any](answers)
+        adapter = TypeAdapter[Any](cast("type[Any]", answers))
         if not _is_object(adapter.json_schema()):
             if not (isinstance(value, dict) and WRAPPER in value):
                 raise ValueError(f"it has no property {WRAPPER!r}")  # noqa: TRY301  # told as any other problem

@@ -24,7 +24,7 @@ from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
-from holdfast.core.agent.answer_types import AnswerT, typed
+from holdfast.core.agent.answer_types import Answers, AnswerT, typed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.base.bounds import (
     FORMAT_PROBLEM_CHARS_MAX,
@@ -107,7 +107,7 @@ class HookContext(Frozen):
     message_count: int = 0
     deadline: AwareDatetime | None = None
 
-    def answer_as(self, answers: type[AnswerT]) -> AnswerT | None:
+    def answer_as(self, answers: Answers[AnswerT]) -> AnswerT | None:
         """Return the step's final answer as a value of the type (`typed`).
 
         It is none where the model asked for tools, and where its answer has another form: it is asked again then.

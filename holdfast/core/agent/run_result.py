@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import UnionType
 from typing import Generic, cast
 
-from holdfast.core.agent.answer_types import AnswerT, typed
+from holdfast.core.agent.answer_types import Answers, AnswerT, typed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import TextFormat
 from holdfast.core.agent.state import AgentState
@@ -23,7 +22,7 @@ class RunResult(Generic[AnswerT]):
     """The end of a run: `output` is the answer, `state` everything else."""
 
     state: AgentState
-    answers: type[AnswerT] | UnionType | None = None
+    answers: Answers[AnswerT] | None = None
     """The type of the answer; without one it is text, or what its JSON says."""
 
     @property

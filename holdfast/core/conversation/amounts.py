@@ -122,7 +122,7 @@ def dollars(
 
 
 def short_dollars(cost: float, unpriced: Sequence[str] = ()) -> str:
-    """Return the same where there is room for the figure alone: `0.0003`; `> 0.0003` with models unpriced, `?` where all are."""
+    """Return the figure alone: `0.0003`; `> 0.0003` with models unpriced, `?` where all are."""
     return "?" if unpriced and not cost else f"{'> ' if unpriced else ''}{cost:.4f}"
 
 

@@ -19,7 +19,8 @@ TOO_MANY_RETRIES: Final = "TooManyRetries"
 def bounded_retry(transition: Transition, tool: str, error: ErrorRecord) -> ErrorRecord:
     """Return the error of a call of `tool` that ended with a ModelRetry: itself, or that there were too many.
 
-    A model that does not take that for an answer either, and goes on for as many steps again, is stopped. What counts is the archived steps: which call of a step ends first makes no difference.
+    A model that goes on in the same way for as many steps again is stopped. What counts is the archived steps: which
+    call of a step ends first makes no difference.
     """
     traits = transition.rules.tools.get(tool)
     if error.type != MODEL_RETRY or traits is None:
