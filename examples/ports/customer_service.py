@@ -52,7 +52,7 @@ def update_seat(confirmation_number: str, new_seat: str, context: ToolContext) -
     return f"Updated seat to {new_seat} on {flight} for confirmation number {confirmation_number}"
 
 
-@hook("after_tool", tools=["handoff"])
+@hook("on_handoff")
 def assign_flight(context: HookContext) -> Changes | None:
     """Choose a flight as the conversation goes to the agent that books seats."""
     if context.call is None or context.call.arguments.get("agent") != "seat_booking":

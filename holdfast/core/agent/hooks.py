@@ -9,6 +9,8 @@
     on_stop            after_execution        the loop has ended; last of all
     on_error                                  an error ends the execution
 
+`@hook("on_handoff")` is an `after_tool` around the tool `handoff`, for the calls that hand over.
+
 A hook gets one frozen `HookContext` and returns `Changes`, or nothing. Higher priority goes first, among equals the one
 registered first, and each sees what those before it changed. What they change is recorded as an event: after a crash it
 is not run again, and new code of a hook does not disturb runs that passed it.
@@ -38,8 +40,9 @@ from holdfast.core.base.json_values import JsonMap, ShallowMap
 from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.base.usage import Usage
 from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.handoffs import HANDOFF
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
-from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
 
 HOOK_SECONDS_MAX: Final = 5.0
@@ -67,6 +70,9 @@ ENDING: Final = frozenset({Trigger.ON_STOP, Trigger.AFTER_EXECUTION, Trigger.ON_
 
 AFTER_ANSWER: Final = (Trigger.AFTER_INFERENCE, Trigger.AFTER_STEP)
 """The triggers at which a step has its answer, and the conversation does not have it yet."""
+
+ON_HANDOFF: Final = "on_handoff"
+"""Names the place around the tool `handoff` where it has been accepted."""
 
 AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 
@@ -210,7 +216,7 @@ def hook(
     It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
 
     Args:
-        trigger: one of the eleven places, such as "before_tool".
+        trigger: one of the eleven places, such as "before_tool"; or "on_handoff".
         name: what definitions call it; the function's own name by default.
         priority: higher goes first.
         tools: around which tools' calls it runs, as patterns; for `before_tool` and `after_tool` only.
@@ -223,8 +229,16 @@ def hook(
         if NAME_PATTERN.fullmatch(label) is None:
             raise InvalidInput(f"{label!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
         patterns = None if tools is None else tuple(tools)
+        if trigger == ON_HANDOFF:
+            if tools is not None:
+                raise InvalidInput(f"hook {label!r}: `tools` has no meaning for {trigger}; leave it out")
+            return hook(
+                Trigger.AFTER_TOOL, name=label, priority=priority, tools=[HANDOFF], timeout_seconds=timeout_seconds
+            )(_when_handed_over(function))
         if trigger not in set(Trigger):
-            raise InvalidInput(f"hook {label!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
+            raise InvalidInput(
+                f"hook {label!r}: there is no trigger {trigger!r}; there are: {', '.join((*Trigger, ON_HANDOFF))}"
+            )
         if patterns is not None and Trigger(trigger) not in AROUND_TOOLS:
             raise InvalidInput(f"hook {label!r}: `tools` has no meaning for {trigger}; leave it out")
         try:
@@ -244,6 +258,16 @@ def hook(
         return Hook(function, traits)
 
     return decorate
+
+
+def _when_handed_over(function: HookFunction) -> HookFunction:
+    """Return the function that runs `function` where a handoff has been accepted."""
+
+    def run(context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+        done = context.tool_execution
+        return function(context) if done is not None and done.outcome is Outcome.SUCCEEDED else None
+
+    return run
 
 
 def in_order(hooks: Iterable[HookTraits]) -> tuple[HookTraits, ...]:
