@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from bench.mcp_stand import moment, servers
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
@@ -39,6 +40,9 @@ BACKOFF_SECONDS: Final = 2
 LIMIT_SECONDS: Final = 0.7
 """The time limit of a run that nobody stops: late enough for its call to be under way."""
 
+MCP_START_SECONDS_MAX: Final = 60.0
+"""How long a call may take to begin at an MCP server that is started for it."""
+
 PIECE_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.01
 
@@ -51,6 +55,7 @@ EPILOG: Final = f"""\
 A trial starts a run, waits until it stands where it is to be stopped, stops it and takes the time until it arrives:
   silent call, streaming call   the endpoint sees the connection close
   tool                          the tool sees its cancellation
+  MCP call, HTTP or stdio       the server's handler sees its cancellation
   backoff                       the run has ended (the endpoint would be asked again after {BACKOFF_SECONDS} s)
   approval                      the run has ended
   limit, call; limit, tool      the same as above, from the moment at which a time limit of {LIMIT_SECONDS:g} s strikes
@@ -98,6 +103,8 @@ class Place:
     client: Holdfast
     endpoint: FakeOpenAI
     stood: Stood
+    ledger: Path
+    """What the MCP servers write down."""
     numbers: count[int] = field(default_factory=count)
 
     def name(self, what: str) -> str:
@@ -126,6 +133,8 @@ def plays(request: dict[str, Any]) -> Reply:
             return Reply(status=429, text="busy", headers={"retry-after": str(BACKOFF_SECONDS)})
         case "tool":
             return call("stand", name=question)
+        case "http" | "stdio" as transport:
+            return call(f"{transport}_stand", name=question)
         case _:
             return call("pay", name=question)
 
@@ -140,11 +149,12 @@ async def _until(there: Callable[[], object], seconds_max: float = 10.0) -> None
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def _agent(max_seconds: float | None = None) -> AgentDefinition:
+def _agent(max_seconds: float | None = None, mcp: tuple[str, ...] = ()) -> AgentDefinition:
     return AgentDefinition.model_validate(
         {
             "name": "stopped",
-            "tools": "all",
+            "tools": () if mcp else "all",
+            "mcp": mcp,
             "system_prompt": PROMPT,
             "budget": {"max_seconds": max_seconds},
             "approvals": [{"tools": ["pay"]}],
@@ -192,6 +202,27 @@ async def tool_call(place: Place) -> float:
     await _until(lambda: name in place.stood.cancelled)
     await _ended(place, execution_id, StopReason.USER_REQUESTED)
     return place.stood.cancelled[name] - stopped_at
+
+
+async def _stopped_mcp_call(place: Place, server: str) -> float:
+    name = place.name(server)
+    execution_id = await place.client.start(_agent(mcp=(server,)), name)
+    await _until(lambda: moment(place.ledger, "began", name), MCP_START_SECONDS_MAX)
+    stopped_at = time.monotonic()
+    await place.client.stop(execution_id, "bench")
+    await _until(lambda: moment(place.ledger, "cancelled", name))
+    await _ended(place, execution_id, StopReason.USER_REQUESTED)
+    return (moment(place.ledger, "cancelled", name) or 0.0) - stopped_at
+
+
+async def mcp_http_call(place: Place) -> float:
+    """Stop a call of an MCP server over HTTP."""
+    return await _stopped_mcp_call(place, "http")
+
+
+async def mcp_stdio_call(place: Place) -> float:
+    """Stop a call of an MCP server over stdio."""
+    return await _stopped_mcp_call(place, "stdio")
 
 
 async def backoff(place: Place) -> float:
@@ -245,6 +276,8 @@ TRIED: Final[dict[str, Trial]] = {
     "silent call": silent_call,
     "streaming call": streaming_call,
     "tool": tool_call,
+    "MCP call, HTTP": mcp_http_call,
+    "MCP call, stdio": mcp_stdio_call,
     "backoff": backoff,
     "approval": approval,
     "limit, call": limited_call,
@@ -261,11 +294,12 @@ async def set_place(address: str, folder: Path, *, push: bool) -> AsyncGenerator
     settings = Settings(address=address, task_queue=f"stop-{fresh_id()}", data_dir=folder)
     # without worker heartbeats the server has no way to push anything to the worker
     runtime = None if push else Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=None)
-    async with FakeOpenAI(plays) as endpoint:
+    ledger = folder / f"mcp-{fresh_id()}"
+    async with FakeOpenAI(plays) as endpoint, servers(ledger) as mcp:
         stood = Stood()
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-        async with make_worker(await connect(settings, runtime=runtime), settings, stood.toolset, model):
-            yield Place(await Holdfast.connect(settings), endpoint, stood)
+        async with make_worker(await connect(settings, runtime=runtime), settings, stood.toolset, model, mcp=mcp):
+            yield Place(await Holdfast.connect(settings), endpoint, stood, ledger)
         await model.close()
 
 
@@ -300,7 +334,7 @@ async def run(trials: int) -> dict[str, Seconds]:
 
 def show(measured: dict[str, Seconds]) -> None:
     """Print the figures in milliseconds."""
-    columns = ("", "trials", "min ms", "p50 ms", "p99 ms", "max ms")
+    columns = ("", "trials", "min ms", "p50 ms", "p95 ms", "p99 ms", "max ms")
     for name, by_kind in measured.items():
         every = [each for seconds in by_kind.values() for each in seconds]
         rows = [(what, *_figures(seconds)) for what, seconds in {**by_kind, "all": every}.items() if seconds]
@@ -308,7 +342,7 @@ def show(measured: dict[str, Seconds]) -> None:
 
 
 def _figures(seconds: Sequence[float]) -> tuple[str, ...]:
-    values = (min(seconds), median(seconds), quantile(seconds, 0.99), max(seconds))
+    values = (min(seconds), median(seconds), quantile(seconds, 0.95), quantile(seconds, 0.99), max(seconds))
     return (str(len(seconds)), *(f"{1_000 * each:.0f}" for each in values))
 
 

@@ -76,6 +76,11 @@ def begun_by() -> str:
     return workflow.memo_value(run_metadata.VERSION, "", type_hint=str)
 
 
+def continued_memo(state: AgentState) -> dict[str, Any]:
+    """Return the memo of the next Temporal run: this one's, and when the execution began."""
+    return {**workflow.memo(), run_metadata.STARTED: state.running.started_at.isoformat()}
+
+
 def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
     """Return the search attributes of an ended execution."""
     return [

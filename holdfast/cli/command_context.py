@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 import sys
 import time
@@ -116,13 +115,14 @@ async def session_of(client: Holdfast, agent_id: str) -> SessionSummary:
 async def connected(settings: Settings) -> Holdfast:
     """Return a client; say so when it is of another server than this folder's."""
     from holdfast.client import Holdfast
+    from holdfast.connection.temporal_client import target
 
     logging.getLogger(SDK_LOGGER).addFilter(Retries())
     client = await Holdfast.connect(settings)
     with suppress(InvalidInput):  # of the data directory, which need not be ours
-        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
-        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
-            output.hint(f"this folder's server ({settings.data_dir}) is not running; using the one at {client.address}")
+        if not (chosen := target(settings)).is_chosen:
+            where = f"{client.address}, namespace {chosen.namespace!r}"
+            output.hint(f"no server of this folder ({settings.data_dir}) is running; using the one at {where}")
     return client
 
 

@@ -31,7 +31,7 @@ from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, definitions
-from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.answer_types import Answers, AnswerT, AnyAnswers, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -92,7 +92,7 @@ class AgentHandle(Generic[AnswerT]):
         records: Records,
         agent_id: str,
         initial: InitialSession,
-        answers: type[AnswerT] | None = None,
+        answers: Answers[AnswerT] | None = None,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID."""
@@ -143,10 +143,10 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
     @overload
-    async def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
     async def ask(
-        self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]
-    ) -> RunResult[Any]:
+        self, text: str, *, answers: Answers[OutputT], **options: Unpack[SendOptions]
+    ) -> RunResult[OutputT]: ...
+    async def ask(self, text: str, *, answers: AnyAnswers = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
         """Send a message and wait, however long, for the answer: the result of its run, with its `output`.
 
         The same `message_id` again returns the same answer. `answers` is the type that the answer is parsed as; the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -17,8 +17,10 @@ from holdfast.client.waiting_calls import WAITING_RUNS
 from holdfast.connection.rpc_errors import query_refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.base.errors import HoldfastError
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.run_metadata import STARTED
 from holdfast.core.wire.workflow_ids import agent_in, own_id, type_filter
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
@@ -128,6 +130,16 @@ def search_values(execution: WorkflowExecution) -> dict[str, Any]:
     }
 
 
+async def begun_at(execution: WorkflowExecution) -> datetime:
+    """Return when the execution began: its first Temporal run, where this one continues it."""
+    if STARTED not in execution.raw_info.memo.fields:
+        return execution.start_time
+    try:
+        return datetime.fromisoformat(await execution.memo_value(STARTED, type_hint=str))
+    except (RuntimeError, ValueError, HoldfastError):  # encrypted with a key that is not ours
+        return execution.start_time
+
+
 async def listed_runs(
     temporal: Client, limit: int, query: str | None = None, *, waiting: bool = False
 ) -> list[ExecutionSummary]:
@@ -139,6 +151,6 @@ async def listed_runs(
     condition += f" AND ({check_query(query)})" if query else ""
     try:
         workflows = temporal.list_workflows(condition, limit=limit, rpc_timeout=ASK_TIMEOUT)
-        return [summary(each) async for each in workflows]
+        return [replace(summary(each), started_at=await begun_at(each)) async for each in workflows]
     except RPCError as error:
         raise query_refusal(error, query) from None

@@ -48,7 +48,7 @@ from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, answers_of
-from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.answer_types import Answers, AnswerT, AnyAnswers, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.policies import TextFormat
@@ -213,18 +213,18 @@ class Runs(InputAnswers):
 
     @overload
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: Answers[AnswerT], **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     @overload
     async def run(
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     async def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: AnyAnswers = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
         """Start a run, as `start` does, and return its end, with its answer as `output`: `completed` or `stopped`.
 
-        `answers` is the type of the answer, a pydantic model: an agent that answers in words is asked for it. Raises as
+        `answers` is the type of the answer (`format_of`): an agent that answers in words is asked for it. Raises as
         `start` and `result` do.
         """
         answers = answers or answers_of(agent)

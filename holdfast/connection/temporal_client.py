@@ -167,6 +167,8 @@ class Target:
     decided_by: str
     namespace: str
     tls: bool
+    is_chosen: bool = True
+    """Whether anybody chose it, or this folder's server is there; else it is Temporal's usual port on this machine."""
 
 
 def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> Target:
@@ -174,6 +176,7 @@ def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> T
     configured = _configured()
     chosen = _target(settings, configured)
     address = chosen.get("target_host", DEFAULT_ADDRESS)
+    is_chosen = True
     if settings.address is not None:
         decided_by = "from --address"
     elif "TEMPORAL_ADDRESS" in environment and configured.get("target_host"):
@@ -183,8 +186,9 @@ def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> T
     elif running_server(settings.data_dir) is not None:
         decided_by = f"that of the embedded server of {settings.data_dir}"
     else:
+        is_chosen = False
         decided_by = f"Temporal's default: none is set, and no embedded server runs in {settings.data_dir}"
-    return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
+    return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")), is_chosen)
 
 
 def converter_of(settings: Settings) -> DataConverter:

@@ -104,7 +104,7 @@ async def offer_of(connection: McpConnection) -> Offer:
             connection, lambda params, session: session.list_prompts(params=params), lambda page: page.prompts
         )
     info = client.server_info
-    title = f"{info.title or info.name} {info.version}" if info else ""
+    title = f"{info.title or info.name} {info.version}".strip() if info else ""
     return Offer(
         protocol=client.protocol_version,
         title=clamped(title, TITLE_CHARS_MAX),

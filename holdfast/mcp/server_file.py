@@ -92,5 +92,5 @@ def resolved_text(text: str, environment: Mapping[str, str], server: str) -> str
     for name in VARIABLE.findall(text):
         if name not in environment:
             problem = f"the MCP server {server!r} needs the variable {name}, which is not set"
-            raise InvalidInput(f"{problem}; set it where this process is started")
+            raise InvalidInput(f"{problem}; set it where the worker (or `holdfast mcp`) is started")
     return VARIABLE.sub(lambda match: environment[match[1]], text)

@@ -8,8 +8,20 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
+from holdfast.core.agent.hooks import (
+    Changes,
+    Hook,
+    HookContext,
+    HookRun,
+    HookTraits,
+    Trigger,
+    problem_with,
+    seen_by_next,
+)
+from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX
 from holdfast.core.base.frozen import canonical
+from holdfast.core.base.model_retry import ModelRetry
+from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
@@ -57,6 +69,11 @@ async def _run(hook: Hook | None, traits: HookTraits, context: HookContext, room
         return _failed(traits, "raised TimeoutError")
     except Exited as exited:
         return _raised(traits, exited.error)
+    except ModelRetry as retry:
+        if traits.trigger is not Trigger.AFTER_INFERENCE:
+            return _raised(traits, retry)
+        why = error_record(retry, traits.name).message or "it was refused without a reason"
+        changes = Changes(reask=clamped(why, FORMAT_PROBLEM_CHARS_MAX))
     except Exception as error:  # noqa: BLE001  # any error of a hook ends the run, with the hook's name
         return _raised(traits, error)
     return _checked(traits, changes, room)

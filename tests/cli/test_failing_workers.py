@@ -17,7 +17,7 @@ WAIT_SECONDS_MAX = 90
     [
         ("locked", ("401", "Incorrect API key", "check OPENAI_API_KEY of the worker")),
         ("unreachable", ("no model is named", "HOLDFAST_MODEL")),
-        ("unset", ("no model endpoint", "set OPENAI_API_KEY (or OPENAI_BASE_URL)")),
+        ("unset", ("no model endpoint", "set OPENAI_API_KEY (or OPENAI_BASE_URL) where the worker")),
     ],
 )
 @pytest.mark.usefixtures("failing")

@@ -20,7 +20,7 @@ AT = datetime.now(UTC).isoformat(timespec="seconds")
 LONG = "research_assistant_for_europe"
 RUN = (str(uuid4()), LONG, "in progress", "response_format_mismatch", "12", "123,456", "1.2345", AT)
 SESSION = (str(uuid4()), LONG, "suspended", "12", "3", AT)
-UNPRICED = (*RUN[:6], "> 0.0000 (unpriced: a-model)", AT)
+UNPRICED = (*RUN[:6], "? (unpriced: a-model)", AT)
 WAITING = (str(uuid4()), LONG, "call_2_0", "issue_refund_to_customer", "9c56aa120b71", "12:00:01Z", AT)
 AT_WORK = (
     *(LONG, str(uuid4()), "session running", "12", "123,456", "1.2345", "######     60% max_tokens", "1 m 12 s"),

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Agent
 from holdfast.cli.screens import output
+from holdfast.cli.screens.chat_output import ChatOutput
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.client.execution_summaries import ExecutionSummary
 from holdfast.client.watch_events import Watched
@@ -37,9 +38,16 @@ async def test_a_handoff_stands_behind_its_step_now_and_later(capsys: pytest.Cap
         steps.show(each)
     for printed in (later, capsys.readouterr().out):
         at_call, at_handoff = printed.index("handoff"), printed.index("front handed over to billing: a bill")
-        assert at_call < at_handoff < printed.index("step 2")
+        assert at_call < at_handoff < printed.index("step 2 billing final answer")
+        assert "step 1\n" in printed
     for each in events:
         lines.show(each)
     printed = capsys.readouterr().out
     assert "AgentHandedOff" in printed
     assert "front handed over to billing: a bill" in printed
+    chat = ChatOutput(state.agent_id)
+    for each in events:
+        chat.show(each)
+    printed = capsys.readouterr().out
+    assert printed.index("billing goes on") < printed.index("It is paid.")
+    assert output.outcome(state)["agent"] == "billing"

@@ -258,9 +258,9 @@ def test_list_shows_the_cost_and_takes_a_query(project: Project, finished: str) 
     plain, as_json = project.both("list", "--query", f"WorkflowId = '{finished}'")
     (told,) = as_json.document
     heading, row = (line.split() for line in plain.out.splitlines())
-    cost = "-" if told["cost"] is None else f"{told['cost']:.4f}"
     assert row[heading.index("id")] == told["execution_id"] == finished
-    assert f" > {cost} " in f"{plain.out.splitlines()[1]} ", "the model has no price"
+    assert (told["cost"], told["unpriced"]) == (0.0, ["scripted"])
+    assert " ? (unpriced: scripted) " in plain.out.splitlines()[1], "the model has no price"
     none = project.run("list", "--query", "HoldfastAgent = 'nobody'")
     assert (none.code, none.out, none.err) == (0, "", "no run matches this query\n")
     bad = project.run("list", "--query", "nonsense")

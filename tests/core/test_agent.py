@@ -216,7 +216,7 @@ def test_every_problem_is_told_at_once() -> None:
         ({"tools": [[find_order]]}, "is not a tool; give a function, a tool or a tool's name"),
         ({"hooks": [3]}, "agent 'a': 3 has no name"),
         ({"answers": Loose}, "agent 'a': Loose has no JSON Schema"),
-        ({"answers": int}, "agent 'a': int is not a pydantic model"),
+        ({"answers": 3}, "agent 'a': a value of type int is no type of answers"),
         ({"tools": [lambda: 3]}, "agent 'a': '<lambda>' cannot name a tool"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel
+from typing_extensions import TypedDict
 
 from holdfast.core.agent.answer_types import format_of, typed
 from holdfast.core.agent.policies import JsonSchemaFormat
@@ -96,13 +97,53 @@ def test_strictness_changes_nothing_for_the_type_itself() -> None:
     assert Order.model_json_schema() == before
 
 
-@pytest.mark.parametrize(
-    ("model", "said"), [(Notes, "Notes.notes takes any name"), (Pair, "Pair.pair needs"), (Orders, "are objects")]
-)
+@pytest.mark.parametrize(("model", "said"), [(Notes, "Notes.notes takes any name"), (Pair, "Pair.pair needs")])
 def test_a_type_that_strict_outputs_forbid_is_refused_with_its_place(model: type[BaseModel], said: str) -> None:
     format_of(model)
     with pytest.raises(InvalidInput, match=said):
         format_of(model, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "text", "value"),
+    [
+        (Order | Place, '{"answer": {"city": "Bonn", "code": null}}', Place(city="Bonn")),
+        (list[Place], '{"answer": [{"city": "Bonn", "code": null}]}', [Place(city="Bonn")]),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], '{"answer": {"kind": "dog"}}', Dog(kind="dog")),
+        (Place | None, '{"answer": null}', None),
+        (Tree | Place, '{"answer": {"label": "a", "left": null, "others": []}}', Tree(label="a")),
+        (date, '{"answer": "2026-11-20"}', date(2026, 11, 20)),
+        (Orders, '{"answer": []}', Orders([])),
+    ],
+)
+def test_what_is_no_object_is_asked_for_and_read_as_the_property_of_one(
+    answers: type[Any], text: str, value: object
+) -> None:
+    for strict in (False, True):
+        wanted = format_of(answers, strict=strict)
+        RequestedSchema.model_validate(wire(wanted))
+        assert schema_problem(wanted) is None
+        assert (wanted.json_schema["type"], wanted.json_schema["required"]) == ("object", ["answer"])
+        assert format_problem(text, wanted) is None
+    assert typed(text, answers) == value
+
+
+def test_an_answer_without_its_property_is_told_by_its_types_name() -> None:
+    with pytest.raises(
+        AnswerInvalid, match=r"not a valid Order \| Place: it is not usable JSON: it has no property 'an"
+    ):
+        typed('{"city": "Bonn"}', Order | Place)
+    with pytest.raises(AnswerInvalid, match=r"not a valid list\[Place\]: 0\.city: Field required"):
+        typed('{"answer": [{}]}', list[Place])
+
+
+def test_an_object_of_another_kind_than_a_model_stands_by_itself() -> None:
+    class Point(TypedDict):
+        x: int
+
+    assert format_of(Point, strict=True).json_schema["required"] == ["x"]
+    assert typed('{"x": 1}', Point) == {"x": 1}
+    assert typed('{"a": 1}', dict[str, int]) == {"a": 1}
 
 
 def test_a_type_without_a_schema_is_refused() -> None:
@@ -167,7 +208,7 @@ def test_any_text_is_read_or_refused_as_designed(text: str) -> None:
         error.message.encode()
 
 
-@pytest.mark.parametrize("given", [dict, {"type": "object"}, str, None, list[int]])
-def test_what_is_no_pydantic_model_is_refused_with_what_to_write(given: object) -> None:
-    with pytest.raises(InvalidInput, match=r"is not a pydantic model; write `class Ticket\(BaseModel\)"):
+@pytest.mark.parametrize("given", [BaseModel, {"type": "object"}, str, None, 3, Place(city="Bonn")])
+def test_what_is_no_type_of_answers_is_refused_with_what_to_write(given: object) -> None:
+    with pytest.raises(InvalidInput, match=r"is no type of answers; write `class Ticket\(BaseModel\)"):
         format_of(given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # meant

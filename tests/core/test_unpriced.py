@@ -19,12 +19,12 @@ PRICED = LLM(model="known", prices=Prices(input_usd=1, output_usd=1))
 def test_a_cost_with_an_unpriced_part_names_the_models() -> None:
     assert dollars(0.0003) == "0.0003 USD"
     assert dollars(0.0003, ("model-x",)) == "> 0.0003 USD (unpriced: model-x)"
-    assert dollars(0, tuple("abcde")) == "> 0.0000 USD (unpriced: a, b, c and 2 more)"
+    assert dollars(0, tuple("abcde")) == "cost unknown (unpriced: a, b, c and 2 more)"
 
 
 def test_a_models_name_that_a_provider_chose_steers_nothing() -> None:
-    assert dollars(0, ("a\n\x1b[2Jb\u202e",)) == "> 0.0000 USD (unpriced: a \\x1b[2Jb\\u202e)"
-    assert dollars(0, ("a|b",), written=lambda name: code(name, 20)) == "> 0.0000 USD (unpriced: `a¦b`)"
+    assert dollars(0, ("a\n\x1b[2Jb\u202e",)) == "cost unknown (unpriced: a \\x1b[2Jb\\u202e)"
+    assert dollars(0, ("a|b",), written=lambda name: code(name, 20)) == "cost unknown (unpriced: `a¦b`)"
 
 
 def test_where_there_is_room_for_the_figure_alone_the_names_are_left_out() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
-server = MCPServer("trial", instructions="ask politely", version="7")
+server = MCPServer("trial", instructions="ask politely", version=os.environ.get("VERSION", "7"))
 
 
 def note(line: str) -> None:

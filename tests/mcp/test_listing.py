@@ -36,6 +36,8 @@ async def test_what_a_server_offers_besides_tools_is_listed(tmp_path: Path) -> N
     async with connection(trial(tmp_path / "ledger")) as server:
         offer = await offer_of(server)
     assert (offer.title, offer.instructions) == ("trial 7", "ask politely")
+    async with connection(trial(tmp_path / "ledger", env={"LEDGER": "unused", "VERSION": ""})) as server:
+        assert (await offer_of(server)).title == "trial"
     assert [str(getattr(each, "uri", "")) for each in offer.resources] == ["note://one"]
     assert [each.name for each in offer.prompts] == ["greet"]
 

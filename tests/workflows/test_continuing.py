@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Holdfast, Settings
+from holdfast.client import ExecutionSummary, Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CONTINUE_EVENTS
@@ -95,16 +96,19 @@ async def test_each_run_replays_and_stays_small_however_long_the_conversation(re
     assert sum(sizes) < STEPS * 62_000, "the results are 20 KB each; none is in a history more than a few times"
 
 
-async def test_a_run_is_listed_once(restless: Restless) -> None:
+async def test_a_run_is_listed_once_and_from_its_beginning(restless: Restless) -> None:
     async with restless(walk(3)) as served:
         execution_id = await served.client.start(AGENT, "Go.")
-        await served.client.result(execution_id)
-        statuses: list[str] = []
+        state = await served.client.result(execution_id)
+        lines: list[ExecutionSummary] = []
         async with asyncio.timeout(LISTED_SECONDS_MAX):
-            while "completed" not in statuses:  # the server's list is a moment late
+            while not lines or lines[0].status != "completed":  # the server's list is a moment late
                 listed = await served.client.runs(100)
-                statuses = [each.status for each in listed if each.execution_id == execution_id]
-    assert statuses == ["completed"]
+                lines = [each for each in listed if each.execution_id == execution_id]
+        runs = await chain_of(served.client, execution_id)
+    [line] = lines
+    assert (line.status, line.started_at) == ("completed", state.running.started_at), "not its last Temporal run's"
+    assert line.started_at < runs[-1].events[0].event_time.ToDatetime(UTC)
 
 
 async def test_watchers_miss_nothing_and_hear_nothing_twice(restless: Restless) -> None:

@@ -88,7 +88,7 @@ from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.result import SavedResult, result_of
 from workflows.execution.signal_handlers import SignalHandlers
 from workflows.execution.store_calls import MissingRecord, record
-from workflows.search_attributes import Rate, ended, progress, upsert, upsert_in_turn
+from workflows.search_attributes import Rate, continued_memo, ended, progress, upsert, upsert_in_turn
 
 CANCEL_PASSES = 5
 """How many event loop iterations a cancel needs from a task to the SDK's command."""
@@ -351,7 +351,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         )
         session = self._start.session and replace(self._start.session, snapshot=None, messages=())
         next_start = replace(self._start, question="", session=session, carried=carried, state=None)
-        workflow.continue_as_new(args=[next_start, *(each.data for each in self._history.sealed)])
+        sealed = (each.data for each in self._history.sealed)
+        workflow.continue_as_new(args=[next_start, *sealed], memo=continued_memo(self._state))
 
     def _cancelled(self) -> None:
         """Treat Temporal's own cancellation (the Web UI's button) as a stop; call it where that is caught."""

@@ -69,6 +69,8 @@ def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
 def call_error(error: FailureError, source: str) -> ErrorRecord:
     """Return the error of a failed call, with the type that its activity gave it."""
     cause = error.cause if isinstance(error, ActivityError) else error
+    if isinstance(cause, TimeoutError) and isinstance(cause.cause, ApplicationError):
+        cause = cause.cause  # the last attempt's: why it was tried until the time was over
     if isinstance(cause, ApplicationError):
         text = clamped(cause.message, ERROR_CHARS_MAX)
         return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)

@@ -197,7 +197,7 @@ class _SupervisedWorker:
                 self._starting = False
                 if not self.announced:
                     self.announced = True
-                    _announce(self._server, as_json=self._as_json)
+                    _announce(self._server, process.pid, as_json=self._as_json)
                 if ready:
                     self._watch(process)
             deaths = 1 if time.monotonic() - started_at > SOUND_SECONDS else deaths + 1
@@ -250,7 +250,7 @@ class _SupervisedWorker:
         self._full = full is not None
 
 
-def _announce(server: EmbeddedServer, *, as_json: bool) -> None:
+def _announce(server: EmbeddedServer, worker_pid: int, *, as_json: bool) -> None:
     address = server.address
     if as_json:
         data = {"address": address.address, "ui": address.ui, "data_dir": address.data_dir, "attached": server.attached}
@@ -259,7 +259,8 @@ def _announce(server: EmbeddedServer, *, as_json: bool) -> None:
         using = f" (the server of pid {address.pid}, which keeps running)" if server.attached else ""
         end = "Ctrl-C stops this worker" if server.attached else "Ctrl-C stops all"
         sys.stdout.write(
-            f"\n  Web UI    {address.ui}\n  Temporal  {address.address}{using}\n  data      {address.data_dir}\n\n"
+            f"\n  Web UI    {address.ui}\n  Temporal  {address.address}{using}\n  data      {address.data_dir}\n"
+            f"  worker    pid {worker_pid}\n\n"
             f'  Another terminal: holdfast run AGENT "question"      {end}\n\n'
         )
     sys.stdout.flush()

@@ -147,6 +147,8 @@ async def print_answer(agent: AgentHandle, receipt: Receipt, *, as_json: bool) -
     elif stopped:
         output.ended(state)
     else:
+        if state.execution and state.execution.handoffs:
+            output.hint(f"{state.active_agent} answers from here on")
         output.say(state.final_response or "")
     return STOPPED if stopped else 0
 

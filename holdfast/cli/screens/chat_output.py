@@ -53,6 +53,8 @@ class ChatOutput:
                 self._complete(watched.tool_execution)
             case execution_events.InputRequested():
                 self.note(wait_text(watched))
+            case execution_events.AgentHandedOff():
+                self._line(f"  [magenta]{escape(printable(watched.to_agent))}[/magenta] goes on")
             case execution_events.SubagentSpawned():
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
             case execution_events.SubagentCompleted():

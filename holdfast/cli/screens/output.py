@@ -127,6 +127,7 @@ def outcome(state: AgentState) -> dict[str, Any]:
     """Return what a program wants to know of a run, JSON-ready."""
     return {
         "execution_id": state.execution.execution_id if state.execution else None,
+        "agent": state.active_agent,
         "status": state.status,
         "stop_reason": state.stop_reason,
         "final_response": state.final_response,
@@ -155,12 +156,20 @@ def started(execution_id: str, page: str | None) -> None:
     console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
 
 
-def announce(number: int, response: InferenceResponse | None) -> None:
-    """Print which step it is and what the model asks for; it failed to answer where there is no response."""
+def announce(number: int, response: InferenceResponse | None, agent: str = "") -> None:
+    """Print which step it is and what the model asks for; it failed to answer where there is no response.
+
+    `agent` is whose step it is, after a handoff.
+    """
     suffix = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
-    console().print(f"[bold]step {number}[/bold]{suffix}")
+    console().print(f"{step_title(number, agent)}{suffix}")
     if response is not None:
         requested_calls(response)
+
+
+def step_title(number: int, agent: str = "") -> str:
+    """Return a step's title in markup, with its agent after a handoff."""
+    return f"[bold]step {number}[/bold]{f' [magenta]{escape(agent)}[/magenta]' if agent else ''}"
 
 
 def cut_off(number: int, partial: InferenceResponse) -> None:
@@ -300,14 +309,16 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
         started(state.execution.execution_id, page)
     if task := " was asked: ".join(filter(None, (agent, short(question_of(state))))):
         console().print(f"    {escape(printable(task))}")
+    holder = ""
     for done in state.step_executions:
-        announce(done.step.number, done.step.inference_response)
+        announce(done.step.number, done.step.inference_response, holder)
         results(done.step, done.duration.total_seconds())
         for handoff in (each for each in state.running.handoffs if each.step_number == done.step.number):
             handed_over(handoff.from_agent, handoff.to_agent, handoff.reason)
+            holder = handoff.to_agent
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
-        announce(current.number, current.inference_response)
+        announce(current.number, current.inference_response, holder)
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for each in state.input_calls:

@@ -54,6 +54,8 @@ class Steps:
         self._text = StreamedText()
         self._began: datetime | None = None
         self._announced = 0
+        self._agent = ""
+        """Whose steps these are, after a handoff."""
         self.streamed = ""
         """The text of the latest answer as far as it was printed."""
         self.doing = "the run starts"
@@ -79,7 +81,7 @@ class Steps:
             case execution_events.InferenceResponseReceived():
                 self._text.end()
                 if self._announced < watched.step_number:
-                    output.announce(watched.step_number, watched.response)
+                    output.announce(watched.step_number, watched.response, self._agent)
                 else:
                     output.requested_calls(watched.response)
                 self._announced = watched.step_number
@@ -89,6 +91,7 @@ class Steps:
                 self._complete(watched)
             case execution_events.AgentHandedOff():
                 output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
+                self._agent = watched.to_agent
             case execution_events.StopSignalReceived():
                 self.end()
             case _:
@@ -100,7 +103,7 @@ class Steps:
 
     def _stream(self, delta: TextDelta) -> None:
         if self._announced < delta.step_number:
-            output.say(f"step {delta.step_number}")
+            output.console().print(output.step_title(delta.step_number, self._agent))
             self._announced = delta.step_number
         self._text.show(delta)
         self.streamed += delta.text
@@ -108,7 +111,7 @@ class Steps:
     def _complete(self, event: execution_events.AgentStepCompleted) -> None:
         self._text.end()
         if self._announced < event.step_number:
-            output.announce(event.step_number, event.step.inference_response)
+            output.announce(event.step_number, event.step.inference_response, self._agent)
         self._announced = event.step_number
         output.results(event.step, (event.at - (self._began or event.at)).total_seconds())
 

@@ -13,7 +13,7 @@ from holdfast.client.sync.portal import Portal
 from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.agent import Agent, AnyAgent
-from holdfast.core.agent.answer_types import AnswerT
+from holdfast.core.agent.answer_types import Answers, AnswerT, AnyAnswers
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.run_result import RunResult
@@ -60,8 +60,8 @@ class AgentHandle(Generic[AnswerT]):
     @overload
     def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
     @overload
-    def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
-    def ask(self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
+    def ask(self, text: str, *, answers: Answers[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
+    def ask(self, text: str, *, answers: AnyAnswers = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
         """Send a message and wait, however long, for the answer: the result of its run, with its `output`."""
         return self._portal.run(self._inner.ask(text, answers=cast("type[Any]", answers), **options))
 

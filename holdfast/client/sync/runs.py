@@ -14,7 +14,7 @@ from holdfast.client.sync.portal import Portal
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.agent import Agent, AnyAgent
-from holdfast.core.agent.answer_types import AnswerT
+from holdfast.core.agent.answer_types import Answers, AnswerT, AnyAnswers
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.run_result import RunResult
@@ -67,14 +67,14 @@ class Runs:
 
     @overload
     def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: Answers[AnswerT], **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     @overload
     def run(
         self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
     ) -> RunResult[AnswerT]: ...
     def run(
-        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+        self, agent: AnyAgent, question: str = "", *, answers: AnyAnswers = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
         """Start a run and return its end, with its answer as `output`: `completed` or `stopped`."""
         return self._portal.run(self._inner.run(agent, question, answers=cast("type[Any]", answers), **options))

@@ -8,9 +8,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
-from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.answer_types import Answers, AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
@@ -51,7 +51,8 @@ class Agent(Generic[AnswerT]):
         prompt: the system prompt.
         tools: functions, tools (`@tool`), toolsets, names of tools that the worker offers, or "all" for every one it
             offers.
-        answers: what the final answer must be: a pydantic model, "json_object", or a JSON Schema; text by default.
+        answers: what the final answer must be: a pydantic model, a union or list of such or another type (`format_of`),
+            "json_object", or a JSON Schema; text by default.
         strict: have the provider enforce the schema (`format_of`).
         model: the model, by name or as an `LLM` with its settings; by default the worker's HOLDFAST_MODEL.
         description: what the agent is for, in a line; another agent's model reads it.
@@ -74,7 +75,7 @@ class Agent(Generic[AnswerT]):
         *,
         prompt: str = "",
         tools: Iterable[str | AnyTool | AnyFunction | Toolset] = (),
-        answers: type[AnswerT] | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
+        answers: Answers[AnswerT] | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
         strict: bool = False,
         model: str | LLM | None = None,
         description: str = "",
@@ -120,7 +121,7 @@ class Agent(Generic[AnswerT]):
             self.definition: Final = definition_of(data)
             self.subagents: Final = distinct_agents(_definitions(agents))
             """The definitions of its subagents and handoffs, and of theirs, as far as they were passed in."""
-        self.answers: Final = answers if isinstance(answers, type) else None
+        self.answers: Final = None if isinstance(answers, str | Mapping) else answers
         """The type of the answers, where they have one."""
         self.toolset: Final[Toolset] = Toolset(
             tools=tuple(each for each in own_tools if not isinstance(each, str)),
@@ -151,7 +152,7 @@ def agents_in(modules: Iterable[ModuleType]) -> tuple[Agent[Any], ...]:
     return tuple({id(each): each for each in agents}.values())
 
 
-def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> type[AnswerT] | None:
+def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> Answers[AnswerT] | None:
     """Return the type of an agent's answers, where it is known."""
     return agent.answers if isinstance(agent, Agent) else None  # pyright: ignore[reportReturnType]  # Agent[object] to it
 
@@ -257,6 +258,6 @@ def _format(answers: object, *, strict: bool) -> dict[str, Any]:
     """Return the fields of the response format; the definition judges them with the rest."""
     if isinstance(answers, str):
         return {"type": answers}
-    if isinstance(answers, type):
-        return dict(format_of(cast("type[BaseModel]", answers), strict=strict))
-    return {"type": "json_schema", "json_schema": answers, "strict": strict}
+    if isinstance(answers, Mapping):
+        return {"type": "json_schema", "json_schema": answers, "strict": strict}
+    return dict(format_of(cast("type[Any]", answers), strict=strict))

@@ -1,12 +1,15 @@
-"""Answers as pydantic models: the response format of a type, and an answer's text as a value of it."""
+"""Answers as values of a type: the response format that asks for it, and an answer's text as a value of it."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from types import UnionType
+from typing import Any, Final, TypeAlias, cast, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PydanticUndefinedAnnotation, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
-from typing_extensions import TypeVar
+from pydantic_core import to_json
+from typing_extensions import TypeAliasType, TypeVar
 
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.base.bounds import (
@@ -21,9 +24,13 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import ILLEGAL_IN_NAME
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT", default=Any)
 """What an agent answers, where that is known."""
+
+Answers: TypeAlias = type[AnswerT] | UnionType
+"""The type of an agent's answers; a type checker that takes `A | B` for no type leaves AnswerT open."""
+
+AnyAnswers: TypeAlias = Answers[Any] | None
 
 Schema = dict[str, Any]
 
@@ -34,43 +41,54 @@ FORBIDDEN: Final = frozenset({"allOf", "not", "prefixItems"})
 """Keywords that strict outputs refuse and that cannot be dropped; pydantic writes `prefixItems` for a tuple."""
 
 FORMAT_HINT: Final = (
-    "write `class Ticket(BaseModel): title: str` and pass the class, "
+    "write `class Ticket(BaseModel): title: str` and pass the class, a union or a list of such classes, "
     "or put a JSON Schema of your own into the definition: `response_format: {type: json_schema, json_schema: {...}}`"
 )
-"""The remedy when an answer's type is not a pydantic model."""
+"""The remedy when a value is no type that an answer can have."""
+
+WRAPPER: Final = "answer"
+"""The property that holds an answer which is no JSON object: strict outputs take nothing else."""
 
 
-def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
-    """Return the response format that asks for a `model`.
+def format_of(answers: Answers[Any], *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
+    """Return the response format that asks for a value of the type `answers`.
 
     Args:
-        model: the type of the answer.
-        name: what the provider calls it; the type's own name by default.
+        answers: the type of the answer: a pydantic model, or another type that pydantic can check and describe, such as
+            `Found | Missing` or `list[Flight]`. What is no JSON object is asked for as `{"answer": ...}`.
+        name: what the provider calls it; a class's own name by default.
         strict: ask the provider to enforce the schema, in the form that OpenAI's structured outputs demand: every
             property is required, no other is allowed (https://platform.openai.com/docs/guides/structured-outputs).
 
-    Raises InvalidInput when `model` is not a pydantic model, has no JSON Schema, or none that `strict` allows.
+    Raises InvalidInput when `answers` is no such type, has no JSON Schema, or none that `strict` allows.
     """
-    if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is BaseModel:  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
-        raise InvalidInput(f"{_named(model)} is not a pydantic model; {FORMAT_HINT}")
+    if not _is_type(answers) or answers in (BaseModel, str):
+        raise InvalidInput(f"{_named(answers)} is no type of answers; {FORMAT_HINT}")
+    label = _named(answers)
     try:
-        schema = model.model_json_schema()
-    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        schema = TypeAdapter[Any](cast("type[Any]", answers)).json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticUndefinedAnnotation) as error:
         first = str(error).splitlines()[0][:FORMAT_PLACE_CHARS_MAX]
-        raise InvalidInput(f"{model.__name__} has no JSON Schema: {first}; use types that JSON can represent") from None
+        raise InvalidInput(f"{label} has no JSON Schema: {first}; use types that JSON can represent") from None
+    schema = schema if _is_object(schema) else _wrapped(schema)
     if strict:
-        schema = _strict(_opened(schema), model.__name__)
-        if schema.get("type") != "object":
-            raise InvalidInput(f"strict outputs are objects, {model.__name__} is none; put it into a field of another")
-    own = ILLEGAL_IN_NAME.sub("_", name or model.__name__)[:NAME_CHARS_MAX]
-    return JsonSchemaFormat(name=own or "answer", json_schema=schema, strict=strict)
+        schema = _strict(_opened(schema), label)
+    own = ILLEGAL_IN_NAME.sub("_", name or (label if isinstance(answers, type) else ""))[:NAME_CHARS_MAX]
+    return JsonSchemaFormat(name=own or WRAPPER, json_schema=schema, strict=strict)
 
 
-def typed(text: str, model: type[ModelT]) -> ModelT:
-    """Return the answer `text` as a `model`; AnswerInvalid names the first problems in one line."""
+def typed(text: str, answers: Answers[AnswerT]) -> AnswerT:
+    """Return the answer `text` as a value of the type; AnswerInvalid names the first problems in one line."""
     try:
-        read_json(text)  # pydantic alone would take NaN, and any depth
-        return model.model_validate_json(text)
+        value = read_json(text)  # pydantic alone would take NaN, and any depth
+        if isinstance(answers, type) and issubclass(answers, BaseModel) and not answers.__pydantic_root_model__:
+            return cast("AnswerT", answers.model_validate_json(text))
+        adapter = TypeAdapter[Any](cast("type[Any]", answers))
+        if not _is_object(adapter.json_schema()):
+            if not (isinstance(value, dict) and WRAPPER in value):
+                raise ValueError(f"it has no property {WRAPPER!r}")  # noqa: TRY301  # told as any other problem
+            text = to_json(value[WRAPPER]).decode()
+        return cast("AnswerT", adapter.validate_json(text))
     except ValidationError as error:
         problem = _problems_text(error)
     except ValueError as error:
@@ -78,11 +96,29 @@ def typed(text: str, model: type[ModelT]) -> ModelT:
     except Exception as error:  # noqa: BLE001  # of a validator of the user's
         problem = f"its check raised {type(error).__name__}: {error}"
     line = " ".join(clamped(problem, FORMAT_PROBLEM_CHARS_MAX).split())
-    raise AnswerInvalid(f"the answer is not a valid {model.__name__}: {line}; see the answer's text for all of it")
+    raise AnswerInvalid(f"the answer is not a valid {_named(answers)}: {line}; see the answer's text for all of it")
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, type | UnionType | TypeAliasType) or get_origin(value) is not None
 
 
 def _named(value: object) -> str:
-    return value.__name__ if isinstance(value, type) else f"a value of type {type(value).__name__}"
+    if isinstance(value, type):
+        return value.__name__
+    if _is_type(value):
+        return re.sub(r"[\w.]+\.", "", str(value))[:FORMAT_PLACE_CHARS_MAX]  # names without their modules
+    return f"a value of type {type(value).__name__}"
+
+
+def _is_object(schema: Schema) -> bool:
+    return _opened(schema).get("type") == "object"
+
+
+def _wrapped(schema: Schema) -> Schema:
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    outer: Schema = {"type": "object", "properties": {WRAPPER: inner}, "required": [WRAPPER]}
+    return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 
 
 def _problems_text(error: ValidationError) -> str:

@@ -16,11 +16,12 @@ from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_DESCRIPTION_CHARS_M
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.handoffs import HANDOFF
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.tools.tool_traits import ToolSchema
 
-HANDOFF_TOOL: Final = "handoff"
+HANDOFF_TOOL: Final = HANDOFF
 """The name of the tool that hands the conversation to another agent."""
 
 HANDOFFS_MADE_MAX: Final = 20

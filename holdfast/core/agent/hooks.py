@@ -9,6 +9,8 @@
     on_stop            after_execution        the loop has ended; last of all
     on_error                                  an error ends the execution
 
+`@hook("on_handoff")` is an `after_tool` around the tool `handoff`, for the calls that hand over.
+
 A hook gets one frozen `HookContext` and returns `Changes`, or nothing. Higher priority goes first, among equals the one
 registered first, and each sees what those before it changed. What they change is recorded as an event: after a crash it
 is not run again, and new code of a hook does not disturb runs that passed it.
@@ -24,15 +26,23 @@ from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
+from holdfast.core.agent.answer_types import Answers, AnswerT, typed
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.base.bounds import (
+    FORMAT_PROBLEM_CHARS_MAX,
+    MESSAGES_WAITING_MAX,
+    NAME_CHARS_MAX,
+    REASON_CHARS_MAX,
+)
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_values import JsonMap, ShallowMap
+from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.base.usage import Usage
 from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.handoffs import HANDOFF
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
-from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
 
 HOOK_SECONDS_MAX: Final = 5.0
@@ -60,6 +70,9 @@ ENDING: Final = frozenset({Trigger.ON_STOP, Trigger.AFTER_EXECUTION, Trigger.ON_
 
 AFTER_ANSWER: Final = (Trigger.AFTER_INFERENCE, Trigger.AFTER_STEP)
 """The triggers at which a step has its answer, and the conversation does not have it yet."""
+
+ON_HANDOFF: Final = "on_handoff"
+"""Names the place around the tool `handoff` where it has been accepted."""
 
 AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 
@@ -100,6 +113,20 @@ class HookContext(Frozen):
     message_count: int = 0
     deadline: AwareDatetime | None = None
 
+    def answer_as(self, answers: Answers[AnswerT]) -> AnswerT | None:
+        """Return the step's final answer as a value of the type (`typed`).
+
+        It is none where the model asked for tools, and where its answer has another form: it is asked again then.
+        """
+        response = self.response
+        if response is None or response.tool_calls or response.format_problem is not None:
+            return None
+        return typed(response.text, answers)
+
+    def metadata_as(self, model: type[MetadataT]) -> MetadataT:
+        """Return the metadata as a value of the pydantic model. Raises InvalidInput with what does not fit."""
+        return metadata_as(self.metadata, model)
+
 
 class Changes(Frozen):
     """What a hook wants changed; all of it is kept.
@@ -115,6 +142,8 @@ class Changes(Frozen):
         block: why the call must not run (`before_tool` only); the model sees it.
         answer: takes the place of the text of the model's answer, also beside tool calls (`after_inference` and
             `after_step` only). It counts as the answer: the response format is not checked again.
+        reask: what is wrong with the model's answer (`after_inference` only; ignored beside tool calls). The model is
+            asked again as after an answer of the wrong form, within `reasks_max`. Raising `ModelRetry` does the same.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -126,6 +155,7 @@ class Changes(Frozen):
     arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     answer: str | None = None
+    reask: str | None = Field(default=None, min_length=1, max_length=FORMAT_PROBLEM_CHARS_MAX)
 
 
 HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
@@ -186,7 +216,7 @@ def hook(
     It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
 
     Args:
-        trigger: one of the eleven places, such as "before_tool".
+        trigger: one of the eleven places, such as "before_tool"; or "on_handoff".
         name: what definitions call it; the function's own name by default.
         priority: higher goes first.
         tools: around which tools' calls it runs, as patterns; for `before_tool` and `after_tool` only.
@@ -199,8 +229,16 @@ def hook(
         if NAME_PATTERN.fullmatch(label) is None:
             raise InvalidInput(f"{label!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
         patterns = None if tools is None else tuple(tools)
+        if trigger == ON_HANDOFF:
+            if tools is not None:
+                raise InvalidInput(f"hook {label!r}: `tools` has no meaning for {trigger}; leave it out")
+            return hook(
+                Trigger.AFTER_TOOL, name=label, priority=priority, tools=[HANDOFF], timeout_seconds=timeout_seconds
+            )(_when_handed_over(function))
         if trigger not in set(Trigger):
-            raise InvalidInput(f"hook {label!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
+            raise InvalidInput(
+                f"hook {label!r}: there is no trigger {trigger!r}; there are: {', '.join((*Trigger, ON_HANDOFF))}"
+            )
         if patterns is not None and Trigger(trigger) not in AROUND_TOOLS:
             raise InvalidInput(f"hook {label!r}: `tools` has no meaning for {trigger}; leave it out")
         try:
@@ -222,6 +260,16 @@ def hook(
     return decorate
 
 
+def _when_handed_over(function: HookFunction) -> HookFunction:
+    """Return the function that runs `function` where a handoff has been accepted."""
+
+    def run(context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+        done = context.tool_execution
+        return function(context) if done is not None and done.outcome is Outcome.SUCCEEDED else None
+
+    return run
+
+
 def in_order(hooks: Iterable[HookTraits]) -> tuple[HookTraits, ...]:
     """Return `hooks` as they run: higher priority first, in the given order among equals."""
     return tuple(sorted(hooks, key=lambda traits: -traits.priority))
@@ -233,6 +281,8 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
         return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
     if changes.answer is not None and trigger not in AFTER_ANSWER:
         return f"only hooks at {' and '.join(AFTER_ANSWER)} can change the answer, this is {trigger}"
+    if changes.reask is not None and trigger is not Trigger.AFTER_INFERENCE:
+        return f"only an after_inference hook can have the model asked again, this is {trigger}"
     if any(message.role not in ("user", "system") for message in changes.messages):
         return "a hook can add messages of the roles user and system only"
     return None

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, cast
 
-from pydantic import BaseModel
-
-from holdfast.core.agent.answer_types import AnswerT, typed
+from holdfast.core.agent.answer_types import Answers, AnswerT, typed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import TextFormat
 from holdfast.core.agent.state import AgentState
@@ -24,7 +22,7 @@ class RunResult(Generic[AnswerT]):
     """The end of a run: `output` is the answer, `state` everything else."""
 
     state: AgentState
-    answers: type[AnswerT] | None = None
+    answers: Answers[AnswerT] | None = None
     """The type of the answer; without one it is text, or what its JSON says."""
 
     @property
@@ -38,7 +36,7 @@ class RunResult(Generic[AnswerT]):
             raise AnswerInvalid(f"{why} before it had answered; see `state` of the result for what there is")
         text = self.state.final_response
         if self.answers is not None:
-            return cast("AnswerT", typed(text, cast("type[BaseModel]", self.answers)))
+            return typed(text, self.answers)
         if isinstance(self.state.context.response_format, TextFormat):
             return cast("AnswerT", text)
         try:

@@ -117,12 +117,13 @@ def dollars(
 
     `written` writes a model's name, which a provider can have chosen, as it may stand there: in Markdown as code.
     """
-    return f"{short_dollars(cost, unpriced)}{unit}{unpriced_models(unpriced, written)}"
+    amount = "cost unknown" if unit and unpriced and not cost else f"{short_dollars(cost, unpriced)}{unit}"
+    return f"{amount}{unpriced_models(unpriced, written)}"
 
 
 def short_dollars(cost: float, unpriced: Sequence[str] = ()) -> str:
-    """Return the same where there is room for the figure alone: `0.0003`, or `> 0.0003` with models unpriced."""
-    return f"{'> ' if unpriced else ''}{cost:.4f}"
+    """Return the figure alone: `0.0003`; `> 0.0003` with models unpriced, `?` where all are."""
+    return "?" if unpriced and not cost else f"{'> ' if unpriced else ''}{cost:.4f}"
 
 
 def unpriced_models(unpriced: Sequence[str], written: Callable[[str], str] = on_a_line) -> str:

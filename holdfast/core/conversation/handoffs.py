@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import AwareDatetime, Field
 
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
+
+HANDOFF: Final = "handoff"
+"""The name of the tool, and of its calls."""
 
 
 class Handoff(Frozen):

@@ -116,6 +116,9 @@ def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord 
     step = transition.execution.current_step
     if changes.answer is not None and step is not None and step.inference_response is not None:
         transition.change_step(revised=RevisedAnswer(text=changes.answer, hook=hook))
+    if changes.reask is not None and step is not None and step.inference_response is not None:
+        response = replace(step.inference_response, format_problem=changes.reask)
+        transition.change_step(inference_response=response, revised=None)
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None

@@ -9,6 +9,7 @@ from typing import Final, Protocol, Self
 
 from pydantic import JsonValue
 
+from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.tools.call_context import NO_LIMITS, BudgetLeft, CallContext
 
 
@@ -85,6 +86,10 @@ class ToolContext:
         """Return the context of an attempt of that call."""
         known = {name: getattr(call, name) for name in CallContext.model_fields}
         return cls(execution_id=execution_id, idempotency_key=idempotency_key, attempt=attempt, **known)
+
+    def metadata_as(self, model: type[MetadataT]) -> MetadataT:
+        """Return the metadata as a value of the pydantic model. Raises InvalidInput with what does not fit."""
+        return metadata_as(self.metadata, model)
 
     def progress(self, text: str = "", *, fraction: float | None = None) -> None:
         """Report how far the call is, for people who watch it now; nothing of it is kept.

@@ -28,6 +28,8 @@ AGENT: Final = "agent"
 VERSION: Final = "holdfast"
 DEFINITION: Final = "definition"
 """Names in the memo: the agent's name, which Holdfast began the run, the SHA-256 of the definition."""
+STARTED: Final = "started"
+"""The name in the memo of a Temporal run that continues an execution: when that began, in ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True)

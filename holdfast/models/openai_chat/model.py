@@ -40,9 +40,13 @@ TRAILER_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 0.1
 """How long to wait for the end of the body after the answer: only then can the connection be reused."""
 
-NO_ENDPOINT: Final = "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) and start this process again"
+NO_ENDPOINT: Final = (
+    "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) where the worker or LocalDriver starts, "
+    "and start it again"
+)
 NO_MODEL: Final = (
-    "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and start this process again"
+    "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL where the worker or LocalDriver "
+    "starts, and start it again"
 )
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."

@@ -1,0 +1,1 @@
+"""Examples of other libraries, written with Holdfast."""
