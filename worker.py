@@ -232,6 +232,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
     parser.add_argument("--mcp", type=Path, metavar="FILE", help="the MCP servers that agents may name")
+    parser.add_argument("--mcp-inline", action="store_true", help="let definitions describe MCP servers themselves")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument(
@@ -253,6 +254,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         storage=options.storage,
         encryption_key_file=options.encryption_key_file,
         mcp_file=options.mcp,
+        mcp_inline=options.mcp_inline,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

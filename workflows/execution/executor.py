@@ -53,6 +53,7 @@ from workflows.execution.activity_calls import (
     summary_name,
 )
 from workflows.execution.call_errors import failed_usage, model_error, tool_error
+from workflows.execution.mcp_calls import mcp_input
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate
@@ -148,7 +149,8 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp)
+            mcp = mcp_input(command, traits, self._transcript.opening)
+            result = await call_tool(command, traits, self._time_left(), mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()

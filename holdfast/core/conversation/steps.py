@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, replace, trusted
+from holdfast.core.base.frozen import Frozen, is_none, replace, trusted
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
@@ -199,7 +199,7 @@ class OpenCall(Frozen):
     """A requested call without an answer yet; `index` is its place in the request.
 
     `call` has the arguments it runs with; `ended` is its outcome while hooks look at it. `digest` is the call's own,
-    while it waits for a person; `approval` is that person's decision.
+    while it waits for a person, and `tool_digest` that of an MCP tool's description; `approval` is the decision.
     """
 
     index: int
@@ -208,6 +208,7 @@ class OpenCall(Frozen):
     started_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
     digest: Digest | None = None
+    tool_digest: Digest | None = Field(default=None, exclude_if=is_none)
     approval: Approval | None = None
     ended: ToolExecution | None = None
 

@@ -52,6 +52,7 @@ from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
+from holdfast.core.tools.tool_search import called_tool
 from holdfast.core.tools.tool_traits import missing_arguments
 from holdfast.core.wire.execution_events import (
     SubagentCompleted,
@@ -71,7 +72,8 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
     if not response.tool_calls:
         return response
     step_number = transition.step.number
-    needs_approval = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
+    named = (called_tool(call, transition.rules.tools).name for call in response.tool_calls)
+    needs_approval = any(transition.rules.may_ask(name) for name in named)
     before = (
         transition.execution.step_executions if needs_approval else ()
     )  # as often as people are asked, not in every step
@@ -91,7 +93,9 @@ def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
     for index, requested in enumerate(transition.step.requested_tool_calls):
-        call = requested.normalized  # the model's own text stays with what it requested: a call may yet be changed
+        call = called_tool(
+            requested.normalized, transition.rules.tools
+        )  # the model's own text stays with what it requested: a call may yet be changed
         problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
@@ -351,7 +355,9 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     still_open = {each.call.id: each for each in transition.execution.open_calls}
     for index, call in transition.step.unanswered_calls:
         if index not in but:
-            each = still_open.get(call.id) or OpenCall(index=index, call=call.normalized)
+            each = still_open.get(call.id) or OpenCall(
+                index=index, call=called_tool(call.normalized, transition.rules.tools)
+            )
             _record(transition, each.ended or _cancelled(transition, each))
     transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
