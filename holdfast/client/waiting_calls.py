@@ -38,6 +38,7 @@ class WaitingCall:
     """A tool call that waits for a person. `digest` binds a decision to this very call (`Verdict.digest`).
 
     `parent_agent_id` is there where a subagent asks. `arguments` are as the call would run with them.
+    `tool_digest` is that of an MCP tool's description (`Verdict.tool_digest`).
     """
 
     execution_id: str
@@ -50,6 +51,7 @@ class WaitingCall:
     digest: str
     asked_at: datetime | None
     expires_at: datetime | None
+    tool_digest: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -153,6 +155,7 @@ def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:
             digest=each.call.digest,
             asked_at=each.started_at,
             expires_at=each.expires_at,
+            tool_digest=each.tool_digest,
         )
         for each in state.waiting_calls
     )

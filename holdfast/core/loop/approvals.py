@@ -42,10 +42,19 @@ def rule_for(transition: Transition, each: OpenCall) -> ApprovalRule | None:
 def waits(transition: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
     """Return the call in the stage `approval`, and emit ApprovalRequested."""
     expires_at = None if rule.expires is None else transition.at + rule.expires
-    traits = transition.rules.tools.get(each.call.name)
-    digests = {"digest": each.call.digest, "tool_digest": None if traits is None else traits.mcp_digest}
+    digests = {"digest": each.call.digest, "tool_digest": _version(transition, each)}
     transition.emit(ApprovalRequested, call=each.call, expires_at=expires_at, **digests)
     return replace(each, stage=CallStage.APPROVAL, started_at=transition.at, expires_at=expires_at, **digests)
+
+
+def waits_on(transition: Transition, each: OpenCall) -> OpenCall:
+    """Return a call that waits already, bound to the tool as this execution has it."""
+    return replace(each, tool_digest=_version(transition, each))
+
+
+def _version(transition: Transition, each: OpenCall) -> str | None:
+    traits = transition.rules.tools.get(each.call.name)
+    return None if traits is None else traits.mcp_digest
 
 
 def ask(transition: Transition, each: OpenCall) -> None:

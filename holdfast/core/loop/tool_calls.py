@@ -411,7 +411,9 @@ def take_up(transition: Transition) -> None:
             case CallStage.AFTER_TOOL:
                 _run_call_hooks(transition, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                approvals.ask(transition, each)
+                waiting = approvals.waits_on(transition, each)
+                _put(transition, waiting)
+                approvals.ask(transition, waiting)
             case CallStage.RUNNING:
                 _run_call(transition, each)
             case _:
