@@ -74,6 +74,10 @@ class McpCatalog(Frozen):
         """The fingerprint of the catalog."""
         return sha256(canonical(self)).hexdigest()
 
+    def of(self, server: str) -> McpCatalog:
+        """Return the catalog of that server's tools alone."""
+        return McpCatalog(tools=tuple(each for each in self.tools if each.server == server))
+
     def changes_since(self, older: McpCatalog) -> tuple[McpChange, ...]:
         """Return what is different from an older catalog, in this one's order, removed tools last."""
         before, now = ({each.name: each for each in catalog.tools} for catalog in (older, self))
