@@ -37,7 +37,7 @@ NAMED = {
     *("AgentExecutionStarted", *STEP, "ToolCallStarted", "ToolCallCompleted", "ToolCallBlocked", *STEP_END),
     *("StopSignalReceived", "AgentExecutionStopped", "AgentExecutionCompleted", "AgentExecutionFailed"),
     *("SubagentSpawned", "SubagentCompleted", "ApprovalRequested", "ApprovalResolved", "MessageInjected"),
-    *("HookExecuted", "AgentHandedOff"),
+    *("HookExecuted", "AgentHandedOff", "McpToolsChanged"),
 }
 
 

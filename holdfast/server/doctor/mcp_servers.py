@@ -41,7 +41,7 @@ async def examine_mcp(settings: Settings) -> list[Finding]:
         return [fine(MCP, f"none: there is no {file}")]
     if find_spec("mcp") is None:
         return [wrong(MCP, f"{file} names {len(servers)}; the package `mcp` is not installed", MISSING)]
-    log = await apart(lambda: Path(os.devnull).open("w", encoding="utf-8"))  # what commands write to their stderr
+    log = await apart(lambda: Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # closed below
     with log:
         asked = await asyncio.gather(*(_asked(server, log) for server in servers.values()))
     answers = dict(zip(servers, asked, strict=True))
