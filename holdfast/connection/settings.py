@@ -95,7 +95,7 @@ class Settings:
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
             telemetry=Telemetry.from_environment(environment),
             mcp_file=mcp_file or (Path(environment["HOLDFAST_MCP"]) if environment.get("HOLDFAST_MCP") else None),
-            mcp_inline=mcp_inline or _is_on("HOLDFAST_MCP_INLINE", environment),
+            mcp_inline=mcp_inline or _is_on("HOLDFAST_MCP_INLINE", environment.get("HOLDFAST_MCP_INLINE") or "0"),
         )
 
 
@@ -103,8 +103,7 @@ def _listed(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
 
 
-def _is_on(name: str, environment: Mapping[str, str]) -> bool:
-    text = environment.get(name) or "0"
+def _is_on(name: str, text: str) -> bool:
     if text not in ("0", "1"):
         raise InvalidInput(f"{name} is {text[:80]!r}; set 1 or 0, or leave it unset")
     return text == "1"

@@ -1,4 +1,4 @@
-"""What listeners are told: twenty-one kinds of events, in the order in which things happen, each with its origin."""
+"""What listeners are told: twenty-two kinds of events, in the order in which things happen, each with its origin."""
 
 from __future__ import annotations
 

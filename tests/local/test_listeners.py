@@ -60,9 +60,9 @@ async def told(driver: LocalDriver, budget: ExecutionBudget | None = None) -> tu
     return events, state
 
 
-def test_there_are_the_twenty_one_events_of_the_specification() -> None:
+def test_there_are_the_twenty_two_events_of_the_specification() -> None:
     assert {kind.__name__ for kind in Observed.__subclasses__()} == NAMED
-    assert len(NAMED) == 21
+    assert len(NAMED) == 22
 
 
 async def test_a_run_that_completes_is_told_in_order() -> None:
