@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -31,8 +31,9 @@ from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_names import check_names
-from holdfast.mcp.server_file import read_servers
+from holdfast.mcp.server_file import read_servers, start_problems
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
@@ -112,7 +113,7 @@ async def serve(
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, toolset, chosen_model)
+    model = None if tools_only else _model_for(settings, toolset, chosen_model, servers)
     client = await connect_when_there(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )
@@ -181,12 +182,14 @@ def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
     return () if tools_only else sinks_from(urls)
 
 
-def _model_for(settings: Settings, toolset: Toolset, chosen: str | None) -> Model:
+def _model_for(settings: Settings, toolset: Toolset, chosen: str | None, servers: Mapping[str, McpServer]) -> Model:
     """Return the model, after checking the agents: what one of them lacks is reported now, not in a run."""
     agents = AgentRegistry.of(*known_agents(settings).values())
     agents.check(
         tools=toolset.tools, hooks=toolset.hooks, capabilities=toolset.capabilities, compilers=toolset.compilers
     )
+    for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
+        sys.stderr.write(f"warning: {problem}\n")
     model = model_from(chosen)
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
@@ -232,6 +235,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
     parser.add_argument("--mcp", type=Path, metavar="FILE", help="the MCP servers that agents may name")
+    parser.add_argument("--mcp-inline", action="store_true", help="let definitions describe MCP servers themselves")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument(
@@ -253,6 +257,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         storage=options.storage,
         encryption_key_file=options.encryption_key_file,
         mcp_file=options.mcp,
+        mcp_inline=options.mcp_inline,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

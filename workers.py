@@ -132,13 +132,13 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
     settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
     process dies; without one its calls are noticed when their heartbeats stay away. `mcp` are the MCP servers that
-    agents may name.
+    agents may name; the settings say whether they may describe others.
     """
     traces = _traces_of(settings)
     heartbeats = Heartbeats(guardian)
     prices = prices or prices_of(model)
     records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
-    pool = McpPool(mcp or {}, os.environ)
+    pool = McpPool(mcp or {}, os.environ, inline=settings.mcp_inline)
     servers = McpTools(pool, records, slots, results, traces.spans)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers)
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers)
@@ -165,7 +165,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
     )
     parts = [agents]
-    if tools or mcp:
+    if tools or mcp or settings.mcp_inline:
         queue = waiting_queue(settings.task_queue)
         activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
         parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
@@ -185,7 +185,7 @@ def _our_activities(
         *(inference.run, inference.summarise),
         hooks.run,
         *(catalog.resolve, catalog.check),
-        *(servers.resolve, servers.call),
+        *(servers.resolve, servers.call, servers.search),
         take_up,
         *(records.record, records.branch, records.find_session, records.keep_session),
     ]

@@ -50,7 +50,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
-from holdfast.runtime.remote_tool_checks import checked_calls
+from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
@@ -134,6 +134,8 @@ class Inference:
             input_max=call.input_max if compiler is None else None,  # what a compiler adds was not counted
         )
         answer = checked_calls(await self._response(request, call, progress), tools.values())
+        if opening.search and opening.mcp is not None and self._mcp is not None:
+            answer = checked_catalog_calls(answer, await self._mcp.pinned_tools(opening.mcp))
         return checked(answer, request.response_format)
 
     async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:

@@ -35,7 +35,8 @@ def _place(record: logging.LogRecord) -> str:
     details: Mapping[str, Any] | None = getattr(record, "temporal_activity", None)
     if not details:
         return ""
-    return f"{details['activity_type']} of {details['workflow_id']}, attempt {details['attempt']}, failed: "
+    whose = f"of {details['workflow_id']}" if details["workflow_id"] else "for no run"  # such as the doctor's
+    return f"{details['activity_type']} {whose}, attempt {details['attempt']}, failed: "
 
 
 def log_to_stderr() -> None:

@@ -15,19 +15,37 @@ from activities.attempt_admission import AttemptFailure, attempt_number, attempt
 from activities.heartbeats import pulse
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id, without_round
-from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
+from holdfast.core.agent.toolset import chosen_mcp_tools
+from holdfast.core.base.errors import (
+    HoldfastError,
+    InvalidArguments,
+    InvalidInput,
+    MissingPart,
+    ObjectMissing,
+    StorageFailed,
+)
 from holdfast.core.conversation.error_records import error_record
-from holdfast.core.tools.mcp_catalog import McpTool
+from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
+from holdfast.core.tools.mcp_changes import McpToolsChange, tool_changes
+from holdfast.core.tools.mcp_servers import McpServer, server_name
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
+from holdfast.core.tools.tool_search import SEARCH_TOOL, search_result
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
     RESOLVE_MCP_ACTIVITY,
 )
-from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpInputNeeded, McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import (
+    MCP_LEFT_OUT_MAX,
+    McpCall,
+    McpInputNeeded,
+    McpRequest,
+    McpResolved,
+    McpSearch,
+)
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
@@ -47,8 +65,9 @@ FINAL: Final = (InvalidInput, MissingPart)
 
 
 class _Pinned(NamedTuple):
-    """A catalog's tools by name, as the server described them and as tools of ours."""
+    """A catalog's tools by name, as the server described them and as tools of ours, and the servers to call."""
 
+    servers: Mapping[str, McpServer]
     described: Mapping[str, McpTool]
     proxies: Mapping[str, McpProxyTool]
 
@@ -77,13 +96,24 @@ class McpTools:
         try:
             catalog = await self._pool.catalog(request.servers, request.agent, activity.info().workflow_id or "")
             digest = await self._records.write_catalog(catalog)
+            changes = await self._changes(catalog, request)
         except HoldfastError as error:
             final = isinstance(error, FINAL)
             raise ApplicationError(error.message, type=type(error).__name__, non_retryable=final) from None
         left_out = catalog.left_out
         if len(left_out) > MCP_LEFT_OUT_MAX:
             left_out = (*left_out[: MCP_LEFT_OUT_MAX - 1], f"and {len(left_out) - MCP_LEFT_OUT_MAX + 1} more")
-        return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out)
+        return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out, changes=changes)
+
+    async def _changes(self, catalog: McpCatalog, request: McpRequest) -> tuple[McpToolsChange, ...]:
+        """Return how the catalog differs from the agent's previous one; one that is not kept any more tells nothing."""
+        if request.previous is None or request.previous == catalog.digest:
+            return ()
+        try:
+            older = await self._records.read_catalog(request.previous)
+        except ObjectMissing:
+            return ()
+        return tool_changes(older, catalog, tuple(map(server_name, request.servers)))
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
     async def call(self, request: McpCall) -> str | McpInputNeeded:
@@ -94,15 +124,29 @@ class McpTools:
             raise ApplicationError(error.message, type=type(error).__name__) from None
         tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
         if proxy is None:
-            text = f"this worker does not know the MCP server {tool.server!r} any more; restart the right one"
+            text = f"this worker does not reach the MCP server {tool.server!r} (any more); restart the right one"
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits = proxy.traits
         refuse_spent(traits)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            reply = await self._attempted(request, tool, traits)
+            reply = await self._attempted(request, tool, traits, pinned.servers[tool.server])
             return reply if isinstance(reply, McpInputNeeded) else reply.text
+
+    @activity.defn(name=SEARCH_TOOL)
+    async def search(self, request: McpSearch) -> str:
+        """Return the tools that fit a query best, as the bounded text that the model sees."""
+        try:
+            pinned = await self._pinned(request.catalog)
+        except StorageFailed as error:
+            raise ApplicationError(error.message, type=type(error).__name__) from None
+        query = request.arguments.get("query")
+        if not isinstance(query, str) or len(request.arguments) != 1:
+            text = "give `query`, a text, and nothing else"
+            raise ApplicationError(text, type="InvalidArguments", non_retryable=True)
+        tools = chosen_mcp_tools(pinned.proxies.values(), request.tools, request.tools_deny)
+        return await asyncio.to_thread(search_result, query, [tool.schema for tool in tools])
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
@@ -110,14 +154,17 @@ class McpTools:
 
     async def _pinned(self, catalog: str) -> _Pinned:
         if catalog not in self._catalogs:
-            tools = (await self._records.read_catalog(catalog)).tools
-            proxies = {each.name: each for each in proxy_tools(tools, self._pool.servers)}
+            stored = await self._records.read_catalog(catalog)
+            tools, servers = stored.tools, self._pool.servers_of(stored)
+            proxies = {each.name: each for each in proxy_tools(tools, servers)}
             while len(self._catalogs) >= CATALOGS_MAX:
                 self._catalogs.pop(next(iter(self._catalogs)))
-            self._catalogs[catalog] = _Pinned({each.name: each for each in tools}, proxies)
+            self._catalogs[catalog] = _Pinned(servers, {each.name: each for each in tools}, proxies)
         return self._catalogs[catalog]
 
-    async def _attempted(self, request: McpCall, tool: McpTool, traits: ToolTraits) -> ToolReply | McpInputNeeded:
+    async def _attempted(
+        self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer
+    ) -> ToolReply | McpInputNeeded:
         info = activity.info()
         execution_id = info.workflow_id or ""
         context = ToolContext(
@@ -127,7 +174,7 @@ class McpTools:
             step=request.step,
             call_id=request.call_id,
         )
-        running = partial(self._reply, request, tool, traits, context)
+        running = partial(self._reply, request, tool, traits, server, context)
         try:
             with self._spans.tool_call(tool.name, request.arguments) if self._spans else nullcontext() as span:
                 reply = await attempted(traits, running)
@@ -144,11 +191,10 @@ class McpTools:
             raise failure_of(traits, error_record(error, tool.name), again=False) from None
 
     async def _reply(
-        self, request: McpCall, tool: McpTool, traits: ToolTraits, context: ToolContext
+        self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer, context: ToolContext
     ) -> ToolReply | McpInputNeeded:
         clock = asyncio.get_running_loop().time
         started_at = clock()
-        server = self._pool.servers[tool.server]
         reports = CallReports(tool.name, context, pulse().report)
         try:
             text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, request.inputs)

@@ -25,12 +25,15 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.toolset import Toolset, with_mcp_tools
+from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
+from holdfast.core.tools.tool_search import too_many, with_search
+from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
@@ -218,12 +221,18 @@ class Catalog:
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers; start it with `--import MODULE` for those of a module)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
+        tools = tuple(tool.traits for tool in equipment.tools.values())
+        search: tuple[ToolSchema, ...] = ()
+        window = await asyncio.to_thread(self._prices.window_of, request.model) if request.mcp is not None else None
+        if too_many(tools, request.loop_tools, TOOLS_MAX, window):
+            tools, search = with_search(tools)
         return ToolCatalog(
             at=request.at,
-            tools=tuple(tool.traits for tool in equipment.tools.values()),
+            tools=tools,
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
             mcp=request.mcp,
+            search=search,
             # a synchronous read would block heartbeats and all other calls of the worker
             prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

@@ -78,6 +78,14 @@ McpFile: TypeAlias = Annotated[
         "--mcp", help="The file of MCP servers; default: HOLDFAST_MCP, else mcp.yaml if it is there.", metavar="FILE"
     ),
 ]
+McpInline: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--mcp-inline",
+        help="Let agents' definitions describe MCP servers themselves: then whoever may start runs can run any command "
+        "here; default: HOLDFAST_MCP_INLINE=1.",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,

@@ -41,6 +41,7 @@ class WaitingCall:
     """A tool call that waits for a person. `digest` binds a decision to this very call (`Verdict.digest`).
 
     `parent_agent_id` is there where a subagent asks. `arguments` are as the call would run with them.
+    `tool_digest` is that of an MCP tool's description (`Verdict.tool_digest`).
 
     With a `message`, the call's server asks for something (`answer_question`) and no decision is wanted: it asks with a
     `form`, a JSON Schema, or for a `url` to be opened. `digest` is then the request's.
@@ -59,6 +60,7 @@ class WaitingCall:
     message: str | None = None
     form: Mapping[str, JsonValue] | None = None
     url: str | None = None
+    tool_digest: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -168,6 +170,7 @@ def _waiting_call(state: AgentState, each: OpenCall, digest: str, asked_at: date
         digest=digest,
         asked_at=asked_at,
         expires_at=each.expires_at,
+        tool_digest=each.tool_digest,
     )
 
 

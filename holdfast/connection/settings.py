@@ -32,6 +32,7 @@ class Settings:
     (continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the keys that
     encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
     sent. `mcp_file` lists the MCP servers that agents may name; none: the file `mcp.yaml` here, if there is one.
+    `mcp_inline` lets a definition describe MCP servers itself: whoever may start runs then runs commands on the worker.
     """
 
     address: str | None = None
@@ -45,6 +46,7 @@ class Settings:
     encryption_key_file: Path | None = None
     telemetry: Telemetry = NO_TELEMETRY
     mcp_file: Path | None = None
+    mcp_inline: bool = False
 
     @property
     def storage_place(self) -> str:
@@ -65,12 +67,13 @@ class Settings:
         storage: str | None = None,
         encryption_key_file: Path | None = None,
         mcp_file: Path | None = None,
+        mcp_inline: bool = False,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
-        commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE and HOLDFAST_MCP; and, which no argument has,
-        HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE, HOLDFAST_MCP and HOLDFAST_MCP_INLINE (1 or 0);
+        and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
 
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
@@ -92,11 +95,18 @@ class Settings:
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
             telemetry=Telemetry.from_environment(environment),
             mcp_file=mcp_file or (Path(environment["HOLDFAST_MCP"]) if environment.get("HOLDFAST_MCP") else None),
+            mcp_inline=mcp_inline or _is_on("HOLDFAST_MCP_INLINE", environment.get("HOLDFAST_MCP_INLINE") or "0"),
         )
 
 
 def _listed(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
+
+
+def _is_on(name: str, text: str) -> bool:
+    if text not in ("0", "1"):
+        raise InvalidInput(f"{name} is {text[:80]!r}; set 1 or 0, or leave it unset")
+    return text == "1"
 
 
 def _events(text: str) -> int:

@@ -7,13 +7,15 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TextIO
 
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.tools.mcp_catalog import McpCatalog
-from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.mcp_servers import InlineServer, McpServer
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.connection import McpConnection
@@ -24,7 +26,7 @@ CONNECTIONS_MAX: Final = 64
 MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
 
 Key = tuple[str, str]
-"""A server's name, and whose connection it is: an execution's, or everybody's."""
+"""A server's identity, and whose connection it is: an execution's, or everybody's."""
 
 SHARED: Final = ""
 
@@ -41,46 +43,69 @@ class _Slot:
 class McpPool:
     """Connections to `servers`, which are known by their names. Use it within one event loop, and close it.
 
+    `inline` allows servers that agents' definitions describe: they start any command and reach any address.
+
     A server that is started by a command runs once per process, and a server of the protocol's modern era has no memory
     of a connection: those are shared. What an older server over HTTP keeps for a connection is one execution's.
     """
 
     def __init__(
-        self, servers: Mapping[str, McpServer], environment: Mapping[str, str], log: TextIO | None = None
+        self,
+        servers: Mapping[str, McpServer],
+        environment: Mapping[str, str],
+        log: TextIO | None = None,
+        *,
+        inline: bool = False,
     ) -> None:
         self.servers: Final = servers
+        self._inline = inline
         self._environment = environment
         self._log = log or sys.stderr
         self._slots: dict[Key, _Slot] = {}
 
-    def named(self, names: Sequence[str], agent: str) -> tuple[McpServer, ...]:
-        """Return the servers with these names. Raises InvalidInput for one that is not known here."""
-        for name in names:
-            if name not in self.servers:
-                problem = f"agent {agent!r} names the MCP server {name!r}, {nearest(name, self.servers)}"
+    def chosen(self, choices: Sequence[str | InlineServer], agent: str) -> tuple[McpServer, ...]:
+        """Return an agent's servers. Raises InvalidInput for a name that is not known here, and an inline one."""
+        for each in choices:
+            if isinstance(each, InlineServer):
+                if not self._inline:
+                    problem = (
+                        f"agent {agent!r} describes the MCP server {each.name!r} itself, which this worker refuses"
+                    )
+                    remedy = "start it with --mcp-inline if every client may have it run commands, or use its mcp.yaml"
+                    raise InvalidInput(f"{problem}; {remedy}")
+            elif each not in self.servers:
+                problem = f"agent {agent!r} names the MCP server {each!r}, {nearest(each, self.servers)}"
                 raise InvalidInput(f"{problem} (what this worker's mcp.yaml lists)")
-        return tuple(self.servers[name] for name in names)
+        return tuple(each if isinstance(each, InlineServer) else self.servers[each] for each in choices)
 
-    async def catalog(self, names: Sequence[str], agent: str, execution_id: str = SHARED) -> McpCatalog:
-        """Return the tools of the servers with these names. Raises InvalidInput, McpUnavailable, McpCallFailed."""
-        servers = self.named(names, agent)
+    def servers_of(self, catalog: McpCatalog) -> Mapping[str, McpServer]:
+        """Return the servers that the catalog's tools are called at, as far as this process may reach them."""
+        named = {name: server for name, server in self.servers.items() if name not in {e.name for e in catalog.inline}}
+        return {**named, **({each.name: each for each in catalog.inline} if self._inline else {})}
+
+    async def catalog(
+        self, choices: Sequence[str | InlineServer], agent: str, execution_id: str = SHARED
+    ) -> McpCatalog:
+        """Return the tools of an agent's servers. Raises InvalidInput, McpUnavailable, McpCallFailed."""
+        servers = self.chosen(choices, agent)
         _check_installed()
         from holdfast.mcp.listing import catalog_of  # noqa: PLC0415  # an extra
 
         async with AsyncExitStack() as scope:
             borrowed = (scope.enter_async_context(self.connection(server, execution_id)) for server in servers)
-            return await catalog_of([await each for each in borrowed])
+            listed = await catalog_of([await each for each in borrowed])
+        return replace(listed, inline=tuple(each for each in servers if isinstance(each, InlineServer)))
 
     @asynccontextmanager
     async def connection(self, server: McpServer, execution_id: str = SHARED) -> AsyncGenerator[McpConnection]:
         """Lend a connection to `server`, opened if need be. Raises McpUnavailable."""
         _check_installed()
         owner = SHARED
-        async with self._lent((server.name, owner), server) as connection:
+        async with self._lent((_identity(server), owner), server) as connection:
             if connection.is_shareable or not execution_id:
                 yield connection
                 return
-        async with self._lent((server.name, execution_id), server) as connection:
+        async with self._lent((_identity(server), execution_id), server) as connection:
             yield connection
 
     @asynccontextmanager
@@ -115,6 +140,11 @@ class McpPool:
         """Close every connection, and end every server that was started here; in bounded time."""
         slots, self._slots = self._slots, {}
         await asyncio.gather(*map(_closed, slots.values()))
+
+
+def _identity(server: McpServer) -> str:
+    """Return what tells a server from every other: two definitions may each describe one of the same name."""
+    return f"{server.name}@{sha256(canonical(server)).hexdigest()}" if isinstance(server, InlineServer) else server.name
 
 
 async def _closed(slot: _Slot) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, cast
 
 import yaml
 from pydantic import ValidationError
 
+from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
-from holdfast.core.tools.mcp_servers import SERVERS_MAX, VARIABLE, McpServer
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, VARIABLE, InlineServer, McpServer
 from holdfast.runtime.plain_yaml import PlainLoader
 
 DEFAULT_FILE: Final = Path("mcp.yaml")
+
+START_PROBLEMS_MAX: Final = 10
+"""The most problems that a starting worker warns of."""
 
 FORM: Final = "write `servers:` and below it a name, a colon, and the server's `url` or `command`"
 
@@ -87,10 +91,41 @@ def _mapping(value: object) -> dict[str, object] | None:
     return {str(name): each for name, each in cast("dict[object, object]", value).items()}
 
 
+def start_problems(
+    servers: Mapping[str, McpServer],
+    agents: Iterable[AgentDefinition],
+    environment: Mapping[str, str],
+    *,
+    inline: bool,
+) -> tuple[str, ...]:
+    """Return what would fail a run later: variables that are not set, and servers of agents that are not here.
+
+    A line each, at most START_PROBLEMS_MAX.
+    """
+    problems: list[str] = []
+    for server in servers.values():
+        texts = (server.url or "", *server.command, server.cwd or "", *server.headers.values(), *server.env.values())
+        names = dict.fromkeys(name for text in texts for name in VARIABLE.findall(text) if name not in environment)
+        problems += [_not_set(name, server.name) for name in names]
+    for agent in agents:
+        for each in agent.mcp:
+            if isinstance(each, InlineServer):
+                if not inline:
+                    problems.append(f"agent {agent.name!r} describes the MCP server {each.name!r}; give --mcp-inline")
+            elif each not in servers:
+                problems.append(f"agent {agent.name!r} names the MCP server {each!r}, {nearest(each, servers)}")
+    more = [f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"]
+    return (*problems[:START_PROBLEMS_MAX], *(more if len(problems) > START_PROBLEMS_MAX else []))
+
+
 def resolved_text(text: str, environment: Mapping[str, str], server: str) -> str:
     """Return `text` with the values of the variables it refers to. Raises InvalidInput for one that is not set."""
     for name in VARIABLE.findall(text):
         if name not in environment:
-            problem = f"the MCP server {server!r} needs the variable {name}, which is not set"
-            raise InvalidInput(f"{problem}; set it where the worker (or `holdfast mcp`) is started")
+            raise InvalidInput(_not_set(name, server))
     return VARIABLE.sub(lambda match: environment[match[1]], text)
+
+
+def _not_set(variable: str, server: str) -> str:
+    problem = f"the MCP server {server!r} needs the variable {variable}, which is not set"
+    return f"{problem}; set it where the worker (or `holdfast mcp`) is started"

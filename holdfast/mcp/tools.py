@@ -49,7 +49,7 @@ def traits_for(tool: McpTool, server: McpServer) -> ToolTraits:
     again = server.trusted and tool.repeatable
     options: dict[str, Any] = {"timeout_seconds": server.timeout_seconds}
     options |= {"idempotent": True} if again else {"at_most_once": True}
-    return replace(with_schema(traits_of(tool.name, options), schema_of(tool)), mcp=server.name)
+    return replace(with_schema(traits_of(tool.name, options), schema_of(tool)), mcp=server.name, mcp_digest=tool.digest)
 
 
 def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> tuple[McpProxyTool, ...]:

@@ -28,7 +28,7 @@ from holdfast.core.base.validation_errors import problem_text
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+    from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 
 PRICES_MAX: Final = 1_000
 """The most models that a worker's file of prices may name."""
@@ -101,6 +101,12 @@ class PriceList:
         override = self.overrides.get(name)
         return override if override is not None else table_prices(name, self.base_url, self.provider)
 
+    def window_of(self, model: str | None) -> int | None:
+        """Return the tokens of the model's context window, by default the worker's own model's; none if unknown."""
+        name = model or self.model
+        listed = None if name is None else _listed(name, self.base_url, self.provider)
+        return None if listed is None else listed[1].context_window
+
     def load(self) -> None:
         """Load the table now instead of at the first look-up."""
         table_prices("", self.base_url, self.provider)
@@ -147,18 +153,7 @@ def table_prices(
 
     `provider` is the provider of the API where there is no `base_url`.
     """
-    from genai_prices.data import providers  # noqa: PLC0415  # 0.5 s that most programs never need
-    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
-
-    table = DataSnapshot(providers, from_auto_update=False)
-    match = None
-    at_endpoint = (provider, None) if base_url is None else (None, base_url)
-    for owner_id, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
-        try:
-            match = table.find_provider_model(model, None, owner_id, url)
-        except LookupError:
-            continue
-        break
+    match = _listed(model, base_url, provider)
     if match is None:
         return None
     owner, model_info = match
@@ -168,6 +163,21 @@ def table_prices(
     if input_usd is None or output_usd is None:  # it is not billed by tokens
         return None
     return Prices(input_usd=input_usd, output_usd=output_usd)
+
+
+def _listed(model: str, base_url: str | None, provider: str | None) -> tuple[Provider, ModelInfo] | None:
+    """Return the table's entry of `model` at that endpoint, with its provider; none when it is not listed."""
+    from genai_prices.data import providers  # noqa: PLC0415  # 0.5 s that most programs never need
+    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
+
+    table = DataSnapshot(providers, from_auto_update=False)
+    at_endpoint = (provider, None) if base_url is None else (None, base_url)
+    for owner_id, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
+        try:
+            return table.find_provider_model(model, None, owner_id, url)
+        except LookupError:
+            continue
+    return None
 
 
 def prices_applying(model: ModelInfo, today: date) -> list[ModelPrice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import MALFORMED_CHARS_MAX
@@ -12,6 +12,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.remote_tools import RemoteTool
+from holdfast.core.tools.tool_search import CALL_TOOL
 from holdfast.core.tools.tools import AnyTool
 
 
@@ -47,6 +48,22 @@ def checked_calls(response: InferenceResponse, tools: Iterable[AnyTool]) -> Infe
         return response
     calls = tuple(_checked(call, remote[call.name]) if call.name in remote else call for call in response.tool_calls)
     return replace(response, tool_calls=calls)
+
+
+def checked_catalog_calls(response: InferenceResponse, catalog: Iterable[AnyTool]) -> InferenceResponse:
+    """Return `response` with those calls through CALL_TOOL marked malformed whose inner arguments do not fit."""
+    if not any(call.name == CALL_TOOL for call in response.tool_calls):
+        return response
+    by_name = {tool.name: tool for tool in catalog if isinstance(tool, RemoteTool)}
+    return replace(response, tool_calls=tuple(_checked_inside(call, by_name) for call in response.tool_calls))
+
+
+def _checked_inside(call: ToolCall, catalog: Mapping[str, RemoteTool]) -> ToolCall:
+    tool, arguments = catalog.get(str(call.arguments.get("name"))), call.arguments.get("arguments", {})
+    if call.name != CALL_TOOL or tool is None or not isinstance(arguments, dict):
+        return call  # the loop says what is wrong with it
+    problem = _checked(replace(call, arguments=arguments), tool).malformed
+    return call if problem is None else replace(call, malformed=problem)
 
 
 def _checked(call: ToolCall, tool: RemoteTool) -> ToolCall:

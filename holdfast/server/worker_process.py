@@ -73,6 +73,7 @@ def worker_command(
         command += [f"{flag}={value}"] if value else []
     command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += [f"--mcp={settings.mcp_file}"] if settings.mcp_file else []
+    command += ["--mcp-inline"] if settings.mcp_inline else []
     command += ["--tools-only"] if tools_only else []
     command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
     command += [f"--sink={sink}" for sink in sinks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -132,3 +133,23 @@ def test_a_tool_stands_for_its_name() -> None:
 def test_what_has_no_name_is_refused(value: Any) -> None:  # noqa: ANN401  # what a program may pass by mistake
     with pytest.raises(InvalidInput, match="has no name"):
         name_of(value)
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        ({"trusted": True, "command": ["x"]}, "only a worker's mcp.yaml can say that a server is `trusted`"),
+        ({"url": "http://x/", "headers": {"Authorization": "Bearer 1"}}, "`headers` would stand in histories"),
+        ({"url": "http://ann:secret@x/"}, "holds a name or password"),
+        ({"command": ["x", "${TOKEN}"]}, "refers to a variable of the worker's"),
+        ({"command": ["x"], "env": {"KEY": "${TOKEN}"}}, "refers to a variable of the worker's"),
+        ({"command": ["x"], "url": "http://x/"}, "give one of them"),
+        ({"comand": ["x"]}, "comand"),
+    ],
+)
+def test_a_described_server_says_no_more_than_a_client_may(server: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(problem)):
+        AgentDefinition.model_validate({"name": "clerk", "mcp": ["till", {"name": "files", **server}]})
+    sound = AgentDefinition.model_validate({"name": "clerk", "mcp": ["till", {"name": "files", "command": ["x"]}]})
+    assert sound.mcp_names == ("till", "files")
+    assert AgentDefinition.model_validate_json(sound.model_dump_json()) == sound

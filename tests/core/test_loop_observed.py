@@ -1,4 +1,4 @@
-"""What listeners are told: twenty-three kinds of events, in the order in which things happen, each with its origin."""
+"""What listeners are told: twenty-four kinds of events, in the order in which things happen, each with its origin."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
-from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
+from holdfast.core.tools.mcp_servers import InlineServer, McpServer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
@@ -61,7 +62,15 @@ from holdfast.core.wire.contracts import (
     TranscriptRequest,
 )
 from holdfast.core.wire.execution_events import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
-from holdfast.core.wire.mcp_contracts import CallAnswer, McpCall, McpInputNeeded, McpInputs, McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import (
+    CallAnswer,
+    McpCall,
+    McpInputNeeded,
+    McpInputs,
+    McpRequest,
+    McpResolved,
+    McpSearch,
+)
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.wire.session_contracts import Branch
 from holdfast.core.wire.session_events import (
@@ -282,6 +291,10 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         McpCatalog, tools=st.lists(mcp_tools, max_size=2).map(tuple), left_out=st.lists(texts, max_size=2).map(tuple)
     ),
     st.builds(McpChange, name=texts, kind=st.just("changed"), fields=st.dictionaries(texts, st.tuples(texts, texts))),
+    st.builds(McpToolsChange, server=st.just("github"), added=st.lists(names, max_size=2).map(tuple), more=counts),
+    st.builds(PinnedCatalog, digest=digests),
+    st.builds(McpSearch, catalog=digests, arguments=json_maps, tools_deny=st.lists(names, max_size=2).map(tuple)),
+    st.builds(InlineServer, name=st.just("files"), command=st.just(("run", "it")), timeout_seconds=st.floats(1, 9)),
     st.builds(McpRequest, agent=names, servers=st.just(("github",))),
     st.builds(McpResolved, catalog=digests, tools=counts, left_out=st.lists(texts, max_size=2).map(tuple)),
     st.builds(

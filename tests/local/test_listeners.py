@@ -37,7 +37,7 @@ NAMED = {
     *("AgentExecutionStarted", *STEP, "ToolCallStarted", "ToolCallCompleted", "ToolCallBlocked", *STEP_END),
     *("StopSignalReceived", "AgentExecutionStopped", "AgentExecutionCompleted", "AgentExecutionFailed"),
     *("SubagentSpawned", "SubagentCompleted", "ApprovalRequested", "ApprovalResolved", "MessageInjected"),
-    *("HookExecuted", "AgentHandedOff", "InputRequested", "InputResolved"),
+    *("HookExecuted", "AgentHandedOff", "InputRequested", "InputResolved", "McpToolsChanged"),
 }
 
 
@@ -60,9 +60,9 @@ async def told(driver: LocalDriver, budget: ExecutionBudget | None = None) -> tu
     return events, state
 
 
-def test_there_are_the_twenty_three_events_of_the_specification() -> None:
+def test_there_are_the_twenty_four_events_of_the_specification() -> None:
     assert {kind.__name__ for kind in Observed.__subclasses__()} == NAMED
-    assert len(NAMED) == 23
+    assert len(NAMED) == 24
 
 
 async def test_a_run_that_completes_is_told_in_order() -> None:

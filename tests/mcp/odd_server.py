@@ -20,7 +20,7 @@ def tool(name: str, **fields: object) -> dict[str, Any]:
     return {"name": name, "description": f"tool {name}", "inputSchema": OBJECT, **fields}
 
 
-def tools(cursor: str | None) -> dict[str, Any]:
+def tools(cursor: str | None) -> dict[str, Any]:  # noqa: C901  # one case per mode
     match MODE:
         case "duplicates":
             return {"tools": [tool("same", description="first"), tool("same", description="second"), tool("other")]}
@@ -28,6 +28,17 @@ def tools(cursor: str | None) -> dict[str, Any]:
             return {"tools": [tool(f"tool_{number}") for number in range(300)]}
         case "heavy":
             return {"tools": [tool(f"t{n}", inputSchema={**OBJECT, "description": "y" * 60_000}) for n in range(90)]}
+        case "fifty megabytes":
+            return {"tools": [tool("first"), tool("second", description="z" * 50_000_000)]}
+        case "list_changed flood":
+            for _ in range(20_000):
+                send({"method": "notifications/tools/list_changed"})
+            return {"tools": [tool("calm")]}
+        case "junk in the list":
+            sys.stdout.write('{"jsonrpc": "2.0", "id": 1, "result": {"tools": [\n')
+            return {"tools": [tool("after")]}
+        case "shapeless list":
+            return {"tools": "none"}
         case "array":
             return {"tools": [tool("good"), tool("list", inputSchema={"type": "array"})]}
         case "endless":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -83,3 +84,17 @@ async def until_noted(ledger: Path, line: str) -> None:
 def noted(ledger: Path) -> list[str]:
     """What the server has written."""
     return ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []
+
+
+def catalog(folder: Path, tools: Sequence[Mapping[str, object]], **fields: object) -> McpServer:
+    """A server with these tools; write them again with `offer` to change them. Its calls are noted in `ledger`."""
+    offer(folder, tools)
+    command = [sys.executable, str(HERE / "catalog_server.py"), str(folder / "tools.json"), str(folder / "ledger")]
+    return McpServer.model_validate({"name": "shop", "command": command, **fields})
+
+
+def offer(folder: Path, tools: Sequence[Mapping[str, object]]) -> None:
+    """Give the server of that folder other tools."""
+    schema = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+    whole = [{"inputSchema": schema, "description": f"tool {each['name']}", **each} for each in tools]
+    (folder / "tools.json").write_text(json.dumps(whole), encoding="utf-8")

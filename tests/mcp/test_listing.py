@@ -8,10 +8,12 @@ import pytest
 
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.tool_traits import RESERVED_NAMES
+from holdfast.mcp import listing
 from holdfast.mcp.errors import McpUnavailable
 from holdfast.mcp.listing import LISTED_MAX, PAGES_MAX, catalog_of, offer_of
 from holdfast.mcp.tools import proxy_tools
-from tests.mcp.places import connection, odd, trial
+from tests.mcp.places import catalog, connection, odd, trial
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,6 +59,34 @@ async def test_of_two_tools_of_one_name_the_first_counts() -> None:
         ("odd_other", "tool other"),
     ]
     assert catalog.left_out == ("odd: the tool 'same' is left out: it is listed twice",)
+
+
+async def test_a_list_of_fifty_megabytes_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "LIST_SECONDS_MAX", 5.0)
+    with pytest.raises(McpUnavailable, match="cannot be used: it has not answered within 5 s"):
+        await listed(odd("fifty megabytes"))
+    monkeypatch.undo()
+    assert len((await listed(trial(tmp_path / "ledger"))).tools) > 1, "other servers are none the worse"
+
+
+async def test_a_flood_of_announcements_that_the_list_has_changed_changes_nothing() -> None:
+    assert [tool.name for tool in (await listed(odd("list_changed flood"))).tools] == ["odd_calm"]
+
+
+async def test_what_is_no_json_among_a_servers_lines_is_skipped() -> None:
+    assert [tool.name for tool in (await listed(odd("junk in the list"))).tools] == ["odd_after"]
+
+
+async def test_a_list_of_another_shape_is_an_error_of_the_server() -> None:
+    with pytest.raises(McpUnavailable, match="'odd' answered what is no answer of the protocol"):
+        await listed(odd("shapeless list"))
+
+
+async def test_a_name_of_our_own_tools_is_no_tools_of_a_server(tmp_path: Path) -> None:
+    server = catalog(tmp_path, [{"name": "call_tool"}, {"name": "spawn"}], prefix="")
+    names = [tool.name for tool in (await listed(server)).tools]
+    assert [name.rpartition("_")[0] for name in names] == ["call_tool", "spawn"]
+    assert not set(names) & RESERVED_NAMES
 
 
 async def test_three_hundred_tools_are_listed() -> None:

@@ -29,6 +29,7 @@ from holdfast.core.wire.execution_events import (
     InferenceResponseReceived,
     InputRequested,
     InputResolved,
+    McpToolsChanged,
     MessageInjected,
     StopSignalReceived,
     SubagentCompleted,
@@ -137,6 +138,7 @@ EVENTS: tuple[AnyObserved, ...] = (
         message="",
     ),
     AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
+    McpToolsChanged(*_E, 0, server="shop", added=("shop_refund",), changed=("shop_pay",)),
     AgentHandedOff(*_E, 1, from_agent="clerk", to_agent="billing", reason="a question about a bill"),
 )
 """Every kind once; no execution has them all."""

@@ -54,7 +54,7 @@ from holdfast.core.wire.contracts import (
     ToolsRequest,
     waiting_queue,
 )
-from holdfast.core.wire.mcp_contracts import INPUT_NEEDED, McpCall, McpInputNeeded, McpInputs, McpResolved
+from holdfast.core.wire.mcp_contracts import INPUT_NEEDED, McpCall, McpInputNeeded, McpResolved, McpSearch
 from workflows import summaries
 from workflows.execution.call_errors import call_error
 from workflows.shielding import locally, outcome
@@ -104,7 +104,7 @@ async def resolve_tools(definition: AgentDefinition, mcp: McpResolved | None) ->
             summary=f"tools and hooks that {definition.name} gets here",
         )
     )
-    return catalog
+    return replace(catalog, mcp_changes=mcp.changes) if mcp else catalog
 
 
 async def check_arguments(tool: str, arguments: Mapping[str, JsonValue], mcp: str | None) -> str | None:
@@ -229,16 +229,12 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool,
-    traits: ToolTraits,
-    time_left: timedelta | None,
-    mcp: str | None = None,
-    inputs: McpInputs | None = None,
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: McpCall | McpSearch | None = None
 ) -> ToolReply | McpInputNeeded:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
-    Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. A tool of an MCP server
-    is found in the catalog with the digest `mcp`; `inputs` goes on with a call whose server asked for something.
+    Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. One of an MCP server
+    gets `mcp` instead.
 
     Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
     the text is JSON, `stop`, with a `context`, that the run is to stop, `metadata` what changes in the agent's.
@@ -247,10 +243,8 @@ async def call_tool(
         command.call.arguments,
         *(_carried(command.context) if command.context else ()),
     )
-    if traits.mcp is not None and mcp is not None:
-        call, step = command.call, command.step_number
-        about = McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id)
-        arguments = (replace(about, inputs=inputs) if inputs else about,)
+    if mcp is not None:
+        arguments = (mcp,)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:

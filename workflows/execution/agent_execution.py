@@ -276,7 +276,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         if change is None:
             return loop
         try:
-            resolution = await resolved(change, self._start, partial(is_stopping, self._inbox))
+            resolution = await resolved(change, self._start, partial(is_stopping, self._inbox), self._state)
         except asyncio.CancelledError:
             self._cancelled()
             self._act(held)
@@ -290,7 +290,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
     async def _handed_over(self, loop: AgentLoop, agent: str) -> AgentLoop:
         """Hand the conversation over to `agent`; if this worker lacks what it names, the agent here goes on."""
         try:
-            resolution = await resolved_handoff(agent, self._start, partial(is_stopping, self._inbox))
+            resolution = await resolved_handoff(agent, self._start, partial(is_stopping, self._inbox), self._state)
         except asyncio.CancelledError:
             self._cancelled()  # a stop, which comes after the handoff
             return loop
@@ -366,7 +366,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """Resolve the tools and the time; if that fails, the run ends with the reason."""
         try:
             if self._start.carried is None:
-                mcp = await resolve_at_start(self._start, self._begins_at, self._inbox)
+                mcp = await resolve_at_start(self._start, self._begins_at, self._inbox, self._state.mcp_catalog)
                 if mcp is Unlisted.LATE:  # a timer has fired, so this is no first task
                     self._begins_at = workflow.now()
                 elif mcp is not Unlisted.STOPPED:
@@ -414,7 +414,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
-        event = started(start)
+        event = started(start, self._catalog)
         self._message_ids += filter(None, (str(each.metadata.get(MESSAGE_ID, "")) for each in event.messages))
         return event
 

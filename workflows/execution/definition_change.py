@@ -10,6 +10,7 @@ from temporalio.exceptions import FailureError
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest, handoff_schema
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import known_handoffs, known_subagents, spawn_schema
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.frozen import replace
@@ -43,13 +44,15 @@ def opening_of(
     if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a continued state has it already
         prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
         definition = replace(definition, system_prompt=prompt)
+    stand_ins = {schema.name for schema in catalog.search}
     known, successors = known_subagents(definition, subagents), known_handoffs(definition, subagents)
     return TranscriptPrefix(
         definition=definition,
-        tools=tuple(each.name for each in catalog.tools),
+        tools=tuple(each.name for each in catalog.tools if not each.deferred and each.name not in stand_ins),
         spawn=spawn_schema(known) if known else None,
         handoff=handoff_schema(successors) if successors else None,
         mcp=catalog.mcp,
+        search=catalog.search,
     )
 
 
@@ -58,24 +61,28 @@ def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
     return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
 
 
-async def resolved(change: DefinitionChange, start: ExecutionInput, unwanted: Callable[[], bool]) -> ResolvedChange:
-    """Return `change` of the run that began as `start`, resolved on this worker, recorded.
+async def resolved(
+    change: DefinitionChange, start: ExecutionInput, unwanted: Callable[[], bool], state: AgentState
+) -> ResolvedChange:
+    """Return `change` of the run that began as `start` and is in `state` now, resolved on this worker, recorded.
 
     Raises a FailureError where the worker lacks what the definition names, UnknownAgent, and InvalidInput when it
     became `unwanted` while MCP servers were listed.
     """
     changed = replace(start, definition=change.definition, subagents=change.subagents, origin=None)
-    return await _resolved(changed, change.budget, unwanted)
+    return await _resolved(changed, change.budget, unwanted, state)
 
 
-async def resolved_handoff(agent: str, start: ExecutionInput, unwanted: Callable[[], bool]) -> ResolvedChange:
+async def resolved_handoff(
+    agent: str, start: ExecutionInput, unwanted: Callable[[], bool], state: AgentState
+) -> ResolvedChange:
     """Return the change to `agent`, which the run that goes on as `start` may hand the conversation to.
 
     Raises as `resolved` does.
     """
     definition = next(each for each in start.subagents if each.name == agent)
     changed = replace(start, definition=definition, origin=origin_of(start))
-    return await _resolved(changed, None, unwanted, handoff=True)
+    return await _resolved(changed, None, unwanted, state, handoff=True)
 
 
 def refusal(error: FailureError | HoldfastError) -> ErrorRecord:
@@ -89,12 +96,18 @@ def origin_of(start: ExecutionInput) -> str:
 
 
 async def _resolved(
-    start: ExecutionInput, budget: ExecutionBudget | None, unwanted: Callable[[], bool], *, handoff: bool = False
+    start: ExecutionInput,
+    budget: ExecutionBudget | None,
+    unwanted: Callable[[], bool],
+    state: AgentState,
+    *,
+    handoff: bool = False,
 ) -> ResolvedChange:
-    mcp = await resolve_mcp(start.definition, None, unwanted)
+    mcp = await resolve_mcp(start.definition, None, unwanted, state.mcp_catalog)
     if isinstance(mcp, Unlisted):
         raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
     catalog = await resolve_tools(start.definition, mcp)
     opening = opening_of(start.definition, catalog, start.subagents)
     definition = replace(opening.definition, llm=priced(start.definition.llm, catalog))
-    return ResolvedChange(start, catalog, opening, DefinitionChanged(definition, catalog.at, budget, handoff))
+    event = DefinitionChanged(definition, catalog.at, budget, handoff, catalog.pinned)
+    return ResolvedChange(start, catalog, opening, event)

@@ -57,6 +57,7 @@ from workflows.execution.activity_calls import (
     summary_name,
 )
 from workflows.execution.call_errors import failed_usage, model_error, tool_error
+from workflows.execution.mcp_calls import mcp_input
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate
@@ -154,8 +155,8 @@ class Executor:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            inputs = self._inputs(command)
-            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp, inputs)
+            mcp = mcp_input(command, traits, self._transcript.opening, self._inputs(command))
+            result = await call_tool(command, traits, self._time_left(), mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()

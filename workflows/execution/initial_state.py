@@ -14,7 +14,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.loop.events import ExecutionStarted
 from holdfast.core.wire.carry_over import SealedHistory
-from holdfast.core.wire.contracts import ExecutionInput
+from holdfast.core.wire.contracts import ExecutionInput, ToolCatalog
 from workflows.execution.definition_change import origin_of
 
 
@@ -39,7 +39,7 @@ def at_first(
     return start, state if session is None else replace(state, execution_count=session.executions)
 
 
-def started(start: ExecutionInput) -> ExecutionStarted:
+def started(start: ExecutionInput, catalog: ToolCatalog | None) -> ExecutionStarted:
     """Return the event that begins the execution: with its session's messages, or with its question."""
     question = (user_message(start.question),) if start.question else ()
     return ExecutionStarted(
@@ -48,4 +48,5 @@ def started(start: ExecutionInput) -> ExecutionStarted:
         budget=start.budget,
         at=workflow.info().workflow_start_time,
         metadata=start.metadata,
+        mcp=catalog.pinned if catalog else None,
     )

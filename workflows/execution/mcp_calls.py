@@ -13,9 +13,13 @@ from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.loop.commands import CallTool
 from holdfast.core.loop.events import Event, StopRequested
+from holdfast.core.tools.tool_search import SEARCH_TOOL
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput
-from holdfast.core.wire.mcp_contracts import McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import McpCall, McpInputs, McpRequest, McpResolved, McpSearch
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows import summaries
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 from workflows.timeouts import MCP
@@ -46,16 +50,18 @@ def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
 
 
 async def resolve_mcp(
-    definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool]
+    definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool], previous: str | None
 ) -> Listing:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
+
+    It says how it differs from the `previous` one of the agent, by its digest.
 
     None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
     starts. Raises ActivityError.
     """
     if not definition.mcp:
         return None
-    listing = asyncio.create_task(_listed(definition))
+    listing = asyncio.create_task(_listed(definition, previous))
     # one that is cancelled ends with an error that nobody reads
     listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
@@ -69,21 +75,49 @@ async def resolve_mcp(
         listing.cancel()
 
 
-async def resolve_at_start(start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event]) -> Listing:
+async def resolve_at_start(
+    start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event], previous: str | None
+) -> Listing:
     """Return the catalog for a run that begins; as `resolve_mcp`."""
-    return await resolve_mcp(start.definition, time_for(start.budget, begins_at), partial(is_stopping, inbox))
+    seconds = time_for(start.budget, begins_at)
+    return await resolve_mcp(start.definition, seconds, partial(is_stopping, inbox), previous)
 
 
-async def _listed(definition: AgentDefinition) -> McpResolved:
+def mcp_input(
+    command: CallTool, traits: ToolTraits, opening: TranscriptPrefix, inputs: McpInputs | None
+) -> McpCall | McpSearch | None:
+    """Return the input of a call that concerns the catalog that the run has pinned; none for any other tool's.
+
+    With `inputs` a call goes on whose server had asked for something.
+    """
+    catalog, call, definition = opening.mcp, command.call, opening.definition
+    if catalog is None:
+        return None
+    if call.name == SEARCH_TOOL:
+        tools, denied = definition.tools, definition.tools_deny
+        return McpSearch(catalog=catalog, arguments=call.arguments, tools=tools, tools_deny=denied)
+    if traits.mcp is None:
+        return None
+    return McpCall(
+        catalog=catalog,
+        name=call.name,
+        arguments=call.arguments,
+        step=command.step_number,
+        call_id=call.id,
+        inputs=inputs,
+    )
+
+
+async def _listed(definition: AgentDefinition, previous: str | None) -> McpResolved:
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,
-        McpRequest(agent=definition.name, servers=definition.mcp),
+        McpRequest(agent=definition.name, servers=definition.mcp, previous=previous),
         result_type=McpResolved,
         start_to_close_timeout=MCP.attempt,
         schedule_to_close_timeout=MCP.total,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MCP.retry,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
-        summary=summaries.of_mcp(definition.mcp),
+        summary=summaries.of_mcp(definition.mcp_names),
     )
     return resolved

@@ -145,7 +145,7 @@ def _decide(
     if look is not None:
         look(execution_id, chosen)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
-    bound = replace(verdict, digest=chosen.call.digest)
+    bound = replace(verdict, digest=chosen.call.digest, tool_digest=chosen.tool_digest)
     accepted = ask_server(settings, lambda holdfast: holdfast.decide(execution_id, chosen.call.id, bound))
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}

@@ -24,6 +24,7 @@ from holdfast.cli.options import (
     DataDir,
     Import,
     McpFile,
+    McpInline,
     ModelApi,
     Namespace,
     Sinks,
@@ -87,13 +88,19 @@ def dev(
     task_queue: TaskQueue = None,
     storage: Storage = None,
     mcp_file: McpFile = None,
+    mcp_inline: McpInline = False,
     sinks: Sinks = None,
     model: ModelApi = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
     settings = settings_from(
-        data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage, mcp_file=mcp_file
+        data_dir=data_dir,
+        agents_dir=agents,
+        task_queue=task_queue,
+        storage=storage,
+        mcp_file=mcp_file,
+        mcp_inline=mcp_inline,
     )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
@@ -139,6 +146,7 @@ def worker(
     ] = False,
     storage: Storage = None,
     mcp_file: McpFile = None,
+    mcp_inline: McpInline = False,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -159,6 +167,7 @@ def worker(
         agents_dir=agents,
         storage=storage,
         mcp_file=mcp_file,
+        mcp_inline=mcp_inline,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
     serving["metrics"] = metrics

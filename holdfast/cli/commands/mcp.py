@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.options import AsJson, McpFile
-from holdfast.cli.screens import output
+from holdfast.cli.command_context import ask_server
+from holdfast.cli.options import AsJson, McpFile, with_server
+from holdfast.cli.screens import mcp_changes, output
+from holdfast.connection.settings import Settings
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.safe_text import printable
@@ -27,23 +29,33 @@ from holdfast.mcp.server_file import DEFAULT_FILE, FORM, read_servers
 if TYPE_CHECKING:  # an extra
     from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
     from holdfast.mcp.answers import McpAnswer
+    from holdfast.mcp.connection import McpConnection
     from holdfast.mcp.listing import Offer
 
 ABOUT_CHARS_MAX: Final = 200
-"""As much of a description is shown in a table."""
+"""As much of a description, or of a tool's name with its parameters, is shown in a table."""
+
+PARAMETERS_MAX: Final = 8
+"""So many parameters of a tool are shown in a table."""
 
 
+@with_server()
 def mcp(
     server: Annotated[
         str | None, typer.Argument(metavar="SERVER", help="A server of the file; without one: all.")
     ] = None,
     call: Annotated[
-        str | None, typer.Option(help="Call this tool, by the server's name for it.", metavar="TOOL")
+        str | None, typer.Option(help="Call this tool, by the server's name for it or the model's.", metavar="TOOL")
     ] = None,
     args: Annotated[str, typer.Option(help="The call's arguments, a JSON object.", metavar="JSON")] = "{}",
     *,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Show how its tools differ from those that this run has pinned.", metavar="RUN"),
+    ] = None,
     mcp_file: McpFile = None,
     as_json: AsJson = False,
+    settings: Settings,
 ) -> None:
     """List the MCP servers that agents may name; of one, its tools, resources and prompts; or try a call."""
     file = mcp_file or (Path(os.environ["HOLDFAST_MCP"]) if os.environ.get("HOLDFAST_MCP") else None)
@@ -51,6 +63,8 @@ def mcp(
     if server is None:
         if call is not None:
             raise InvalidInput("name the server whose tool is to be called: holdfast mcp SERVER --call TOOL")
+        if since is not None:
+            raise InvalidInput("name the server whose tools are to be compared: holdfast mcp SERVER --since RUN")
         _servers(servers, file or DEFAULT_FILE, as_json=as_json)
         return
     if server not in servers:
@@ -58,7 +72,14 @@ def mcp(
         raise InvalidInput(f"{server[:80]!r} is none of {where}; {suggestion(server, servers)}")
     _check_installed()
     asking = busy(f"asking the MCP server {server}")
-    if call is None:
+    if since is not None:
+        from holdfast.client.mcp_catalogs import pinned_catalog
+
+        older = ask_server(settings, lambda holdfast: pinned_catalog(holdfast, since))
+        with asking:
+            catalog, _ = asyncio.run(_looked_at(servers[server]))
+        mcp_changes.show(server, catalog.changes_since(older.of(server)), as_json=as_json)
+    elif call is None:
         with asking:
             catalog, offer = asyncio.run(_looked_at(servers[server]))
         _offer(servers[server], catalog, offer, as_json=as_json)
@@ -100,9 +121,21 @@ async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue])
     pool = McpPool({server.name: server}, os.environ)
     try:
         async with pool.connection(server) as connection:
-            return await connection.call(tool, arguments)
+            return await connection.call(await _own_name(connection, tool), arguments)
     finally:
         await pool.close()
+
+
+async def _own_name(connection: McpConnection, name: str) -> str:
+    """Return the server's name of the tool that is called so by it, or by models."""
+    from holdfast.mcp.listing import catalog_of
+
+    if not name.startswith(connection.server.begins):
+        return name
+    tools = (await catalog_of([connection])).tools
+    if any(each.tool == name for each in tools):
+        return name
+    return next((each.tool for each in tools if each.name == name), name)
 
 
 def _servers(servers: dict[str, McpServer], file: Path, *, as_json: bool) -> None:
@@ -136,7 +169,7 @@ def _offer(server: McpServer, catalog: McpCatalog, offer: Offer, *, as_json: boo
     screen = output.console()
     screen.print(escape(printable(f"{offer.title or server.name}, protocol {offer.protocol}")))
     for title, rows in (
-        ("tools", [(tool.name, _hints(tool), tool.description) for tool in catalog.tools]),
+        ("tools", [(_signature(tool), _hints(tool, server), tool.description) for tool in catalog.tools]),
         ("resources", [(_uri(each), "", each.description or each.name) for each in offer.resources]),
         ("prompts", [(each.name, "", each.description or "") for each in offer.prompts]),
     ):
@@ -153,11 +186,31 @@ def _uri(resource: Any) -> str:  # noqa: ANN401  # the SDK's two kinds of resour
     return str(getattr(resource, "uri", None) or resource.uri_template)
 
 
-def _hints(tool: McpTool) -> str:
-    """Return what the server claims of the tool, in a word or two."""
+def _signature(tool: McpTool) -> str:
+    """Return `till_pay(amount: integer, note?: string)`: the name for models, and its parameters briefly."""
+    properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
+    if not isinstance(properties, dict):
+        return f"{tool.name}()"
+    needed = required if isinstance(required, list) else []
+    shown = [f"{name}{'' if name in needed else '?'}: {_type(schema)}" for name, schema in properties.items()]
+    more = ["..."] if len(shown) > PARAMETERS_MAX else []
+    return on_a_line(f"{tool.name}({', '.join([*shown[:PARAMETERS_MAX], *more])})", ABOUT_CHARS_MAX)
+
+
+def _type(schema: JsonValue) -> str:
+    """Return the type that a schema names, or `any`."""
+    named = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(named, list):
+        return "|".join(map(str, named))
+    return named if isinstance(named, str) else "any"
+
+
+def _hints(tool: McpTool, server: McpServer) -> str:
+    """Return what the server says of the tool, in a word or two; unless it is trusted that is a claim."""
     said = tool.annotations
     words = (("read-only", said.read_only), ("idempotent", said.idempotent), ("destructive", said.destructive))
-    return ", ".join(word for word, holds in words if holds)
+    shown = ", ".join(word for word, holds in words if holds)
+    return f"claims: {shown}" if shown and not server.trusted else shown
 
 
 def _answer(answer: McpAnswer, *, as_json: bool) -> None:

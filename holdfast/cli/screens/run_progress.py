@@ -10,6 +10,7 @@ from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgresse
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
+from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.wire import execution_events
 
 ID_CHARS: Final = 8
@@ -66,7 +67,7 @@ class Steps:
         """Whether the cursor stands behind a text that is being printed."""
         return self._text.under_way
 
-    def show(self, watched: Watched) -> None:
+    def show(self, watched: Watched) -> None:  # noqa: C901  # one case per kind
         """Print what is new."""
         self.doing = _doing(watched) or self.doing
         match watched:
@@ -92,6 +93,8 @@ class Steps:
             case execution_events.AgentHandedOff():
                 output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
                 self._agent = watched.to_agent
+            case execution_events.McpToolsChanged():
+                output.note(f"the MCP server {watched.server} has other tools than before: {mcp_changes_text(watched)}")
             case execution_events.StopSignalReceived():
                 self.end()
             case _:
@@ -133,6 +136,12 @@ def _doing(watched: Watched) -> str:
             return ""
 
 
+def mcp_changes_text(event: execution_events.McpToolsChanged) -> str:
+    """Return which tools of a server are new, gone and changed, as its warning says it."""
+    names = {"added": event.added, "removed": event.removed, "changed": event.changed}
+    return McpToolsChange(server=event.server, **names, more=event.more).line
+
+
 class EventLines:
     """Prints one line per event, and text as it comes between them."""
 
@@ -167,6 +176,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
         case execution_events.AgentHandedOff():
             return handoff_text(watched.from_agent, watched.to_agent, watched.reason)
+        case execution_events.McpToolsChanged():
+            return f"{watched.server}: {mcp_changes_text(watched)}"
         case execution_events.StopSignalReceived():
             return f"{watched.signal.reason}: {watched.signal.message}"
         case execution_events.AgentExecutionStopped():

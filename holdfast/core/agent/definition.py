@@ -17,7 +17,7 @@ from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
-from holdfast.core.tools.mcp_servers import SERVERS_MAX, ServerName
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
 
 OVERRIDES_MAX: Final = 100
 """The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
@@ -63,6 +63,11 @@ def _encodable(text: str) -> str:
     return text
 
 
+def _distinct_servers(servers: tuple[McpChoice, ...]) -> tuple[McpChoice, ...]:
+    distinct(tuple(map(server_name, servers)))
+    return servers
+
+
 Text = Annotated[str, AfterValidator(_encodable)]
 """A text that can travel."""
 
@@ -94,7 +99,8 @@ class AgentDefinition(Frozen):
     (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks. `mcp` names MCP servers of the worker: the agent gets their tools, besides its own. `handoffs` are the agents
+    hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
+    their tools, besides its own. `handoffs` are the agents
     that it may hand the conversation to.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
@@ -111,7 +117,7 @@ class AgentDefinition(Frozen):
     llm: LLM = LLM()
     tools: ToolChoice = ()
     tools_deny: Names = ()
-    mcp: Annotated[tuple[ServerName, ...], Field(max_length=SERVERS_MAX), AfterValidator(distinct)] = ()
+    mcp: Annotated[tuple[McpChoice, ...], Field(max_length=SERVERS_MAX), AfterValidator(_distinct_servers)] = ()
     sequential: bool = False
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
@@ -131,6 +137,11 @@ class AgentDefinition(Frozen):
     reasks_max: int = Field(default=2, ge=0, le=REASKS_MAX)
     context: ContextPolicy = ContextPolicy()
     metadata: PortableMap = Field(default_factory=dict[str, JsonValue])
+
+    @property
+    def mcp_names(self) -> tuple[str, ...]:
+        """The names of its MCP servers."""
+        return tuple(map(server_name, self.mcp))
 
     @field_validator("tools_deny")
     @classmethod

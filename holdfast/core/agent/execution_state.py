@@ -16,7 +16,8 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.call_digest import Digest
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
@@ -213,4 +214,6 @@ class SavedState(Frozen):
     context: AgentContext = AgentContext()
     handover: Handover | None = None
     """Which agent has the conversation since a handoff; none where nothing was handed over."""
+    mcp_catalog: Digest | None = Field(default=None, exclude_if=is_none)
+    """The catalog of MCP tools that its latest execution with any has pinned."""
     execution: ExecutionState | None = None

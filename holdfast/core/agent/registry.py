@@ -34,8 +34,9 @@ def resolve(
     for name in (*names, *definition.tools_deny):
         if name not in by_name:
             raise UnknownTool(f"agent {definition.name!r} names the tool {name!r}, {nearest(name, by_name)}")
-    if len(names) > TOOLS_MAX:
-        text = f"agent {definition.name!r} gets {len(names)} tools, at most {TOOLS_MAX} are allowed"
+    own = sum(by_name[name].traits.mcp is None for name in names)  # those of MCP servers can be searched for
+    if own > TOOLS_MAX:
+        text = f"agent {definition.name!r} gets {own} tools, at most {TOOLS_MAX} are allowed"
         raise InvalidInput(f"{text}; name the ones it needs under `tools`")
     return tuple(by_name[name] for name in names)
 

@@ -75,7 +75,7 @@ def opening_tokens(
     `own_tools` are those of the loop itself.
     """
     tokens = MESSAGE_OVERHEAD + json_size(system_prompt)
-    tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values())
+    tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values() if not traits.deferred)
     tokens += sum(TOOL_OVERHEAD + len(canonical(schema)) for schema in own_tools)
     if not isinstance(response_format, TextFormat):
         tokens += TOOL_OVERHEAD + len(canonical(response_format))

@@ -15,7 +15,7 @@ from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import resolve
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tool_selection import ALL, named
+from holdfast.core.agent.tool_selection import ALL, ToolChoice, named
 from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
@@ -127,7 +127,11 @@ class Toolset:
         for number, rule in enumerate(definition.approvals):
             _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL, HANDOFF_TOOL))
             _check_places(definition.name, number, rule, self.tools)
-        return AgentToolset(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
+        foreign = {name for name, tool in tools.items() if tool.traits.mcp is not None}
+        own = definition
+        if foreign and definition.tools != ALL:  # what a catalog holds does not count against a definition's bounds
+            own = changed(definition, tools=tuple(name for name in definition.tools if name not in foreign))
+        return AgentToolset(resolved(own, self.capabilities), tools, hooks, self._compiler_of(definition))
 
     def unused_warnings(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
         """Return a warning for tools, and one for hooks, when some are offered and none of `agents` takes any."""
@@ -168,17 +172,20 @@ class Toolset:
 def with_mcp_tools(
     toolset: Toolset, definition: AgentDefinition, tools: Iterable[AnyTool]
 ) -> tuple[Toolset, AgentDefinition]:
-    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named.
-
-    Of a server of which the definition names tools, it gets those alone.
-    """
+    """Return what an agent with these tools of its MCP servers is equipped from: the tools are offered and named."""
     every = tuple(tools)
-    chosen = {tool.traits.mcp for tool in every if tool.name in named(definition.tools)}
-    allowed = (tool for tool in every if tool.name not in definition.tools_deny)
-    names = [tool.name for tool in allowed if tool.traits.mcp not in chosen or tool.name in named(definition.tools)]
+    names = [tool.name for tool in chosen_mcp_tools(every, definition.tools, definition.tools_deny)]
     if definition.tools != ALL:
         definition = changed(definition, tools=tuple(dict.fromkeys((*definition.tools, *names))))
     return toolset.joined(Toolset(tools=every)), definition
+
+
+def chosen_mcp_tools(tools: Iterable[AnyTool], choice: ToolChoice, denied: Collection[str]) -> tuple[AnyTool, ...]:
+    """Return those of a catalog's tools that an agent gets: of a server of which it names tools, those alone."""
+    every, names = tuple(tools), named(choice)
+    chosen = {tool.traits.mcp for tool in every if tool.name in names}
+    allowed = (tool for tool in every if tool.name not in denied)
+    return tuple(tool for tool in allowed if tool.traits.mcp not in chosen or tool.name in names)
 
 
 def _following(hook: Hook, names: Mapping[str, str]) -> Hook:

@@ -88,6 +88,11 @@ def is_none(value: object) -> bool:
     return value is None
 
 
+def is_empty(value: tuple[object, ...]) -> bool:
+    """For the same, of a tuple without items."""
+    return not value
+
+
 def canonical(value: BaseModel) -> bytes:
     """Return the one JSON spelling of `value` that digests are taken over: declared field order, no blanks."""
     return value.__pydantic_serializer__.to_json(value)

@@ -208,7 +208,7 @@ class OpenCall(Frozen):
     """A requested call without an answer yet; `index` is its place in the request.
 
     `call` has the arguments it runs with; `ended` is its outcome while hooks look at it. `digest` is the call's own,
-    while it waits for a person; `approval` is that person's decision.
+    while it waits for a person, and `tool_digest` that of an MCP tool's description; `approval` is the decision.
 
     `pending_input` is what its server asks a person for, or has asked for last; `digest` is then that of the request
     which waits, and `inputs` are the answers so far.
@@ -220,6 +220,7 @@ class OpenCall(Frozen):
     started_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
     digest: Digest | None = None
+    tool_digest: Digest | None = Field(default=None, exclude_if=is_none)
     approval: Approval | None = None
     ended: ToolExecution | None = None
     pending_input: PendingInput | None = Field(default=None, exclude_if=is_none)

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_values import ShallowMap
 
 Decision = Literal["approve", "deny", "edit"]
@@ -30,6 +30,8 @@ class Verdict(Frozen):
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     arguments: ShallowMap | None = None
     digest: Digest | None = None
+    tool_digest: Digest | None = Field(default=None, exclude_if=is_none)
+    """That of an MCP tool's description as the person saw it; with it, the decision counts for no other version."""
 
     @model_validator(mode="after")
     def _has_arguments_to_edit(self) -> Self:

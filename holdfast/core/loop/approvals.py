@@ -42,9 +42,19 @@ def rule_for(transition: Transition, each: OpenCall) -> ApprovalRule | None:
 def waits(transition: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
     """Return the call in the stage `approval`, and emit ApprovalRequested."""
     expires_at = None if rule.expires is None else transition.at + rule.expires
-    digest = each.call.digest
-    transition.emit(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
-    return replace(each, stage=CallStage.APPROVAL, started_at=transition.at, expires_at=expires_at, digest=digest)
+    digests = {"digest": each.call.digest, "tool_digest": _version(transition, each)}
+    transition.emit(ApprovalRequested, call=each.call, expires_at=expires_at, **digests)
+    return replace(each, stage=CallStage.APPROVAL, started_at=transition.at, expires_at=expires_at, **digests)
+
+
+def waits_on(transition: Transition, each: OpenCall) -> OpenCall:
+    """Return a call that waits already, bound to the tool as this execution has it."""
+    return replace(each, tool_digest=_version(transition, each))
+
+
+def _version(transition: Transition, each: OpenCall) -> str | None:
+    traits = transition.rules.tools.get(each.call.name)
+    return None if traits is None else traits.mcp_digest
 
 
 def ask(transition: Transition, each: OpenCall) -> None:
@@ -108,7 +118,7 @@ def _resolved(transition: Transition, each: OpenCall, verdict: Verdict) -> tuple
 def _with_approval(transition: Transition, each: OpenCall, approval: Approval) -> OpenCall:
     facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
     transition.emit(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
-    return replace(each, digest=None, approval=approval)
+    return replace(each, digest=None, tool_digest=None, approval=approval)
 
 
 def problem_with_decision(
@@ -129,7 +139,11 @@ def problem_with_decision(
 
 
 def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
-    digest = each.call.digest
+    digest, version = each.call.digest, each.tool_digest
+    if verdict.tool_digest is not None and verdict.tool_digest != version:
+        return (
+            f"it names another version of the tool {each.call.name} than this run has: {short_digest(version or '-')}"
+        )
     if verdict.digest is None or verdict.digest == digest:
         return None
     return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"

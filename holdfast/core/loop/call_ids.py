@@ -7,6 +7,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.transition import Transition
+from holdfast.core.tools.tool_search import called_tool
 
 
 def with_own_call_ids(transition: Transition, response: InferenceResponse) -> InferenceResponse:
@@ -18,7 +19,8 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
     if not response.tool_calls:
         return response
     step_number = transition.step.number
-    needs_approval = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
+    named = (called_tool(call, transition.rules.tools).name for call in response.tool_calls)
+    needs_approval = any(transition.rules.may_ask(name) for name in named)
     before = (
         transition.execution.step_executions if needs_approval else ()
     )  # as often as people are asked, not in every step

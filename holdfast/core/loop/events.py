@@ -18,6 +18,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ResultType
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.mcp_changes import PinnedCatalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class ExecutionStarted:
     budget: ExecutionBudget
     at: datetime
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    mcp: PinnedCatalog | None = None
+    """The tools of its MCP servers, and what changed of them since the agent's last execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,7 @@ class DefinitionChanged:
     at: datetime
     budget: ExecutionBudget | None = None
     handoff: bool = False
+    mcp: PinnedCatalog | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import merge_metadata, queue_message
 from holdfast.core.loop.transition import Transition
-from holdfast.core.wire.execution_events import AgentExecutionStarted
+from holdfast.core.wire.execution_events import AgentExecutionStarted, McpToolsChanged
 
 FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalDecided, ApprovalExpired, DecisionUnreadable)
 """Events that report no end of a call."""
@@ -39,10 +39,13 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
         started_at=event.at,
         budget=event.budget,
     )
-    state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
+    state = _with_catalog(state, event).changed(
+        event.at, execution=execution, execution_count=state.execution_count + 1
+    )
     transition = Transition(rules, state, execution, event.at)
     merge_metadata(transition, event.metadata)
     transition.emit(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    _report_changes(transition, event)
     headroom.count_opening(transition)
     transition.add_messages(event.messages)
     return transition
@@ -50,9 +53,10 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
 
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
     """Resume an execution that was under way (docs/spec.md, section 1)."""
-    transition = Transition(rules, state, state.running, event.at)
+    transition = Transition(rules, _with_catalog(state, event), state.running, event.at)
     merge_metadata(transition, event.metadata)
     transition.emit(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
+    _report_changes(transition, event)
     for message in event.messages:
         queue_message(transition, message)
     return transition
@@ -66,7 +70,8 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transi
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
     state = as_defined(state, event.definition, event.at, handoff=event.handoff).changed(event.at, execution=execution)
-    transition = Transition(rules, state, execution, event.at)
+    transition = Transition(rules, _with_catalog(state, event), execution, event.at)
+    _report_changes(transition, event)
     headroom.count_opening(transition)
     if event.handoff:
         handoffs.take_place(transition)
@@ -74,6 +79,20 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transi
         transition.handover = None
         transition.change(handing_over=None)
     return transition
+
+
+def _with_catalog(state: AgentState, event: ExecutionStarted | DefinitionChanged) -> AgentState:
+    """Return the state with the catalog of MCP tools that the execution has now; without any it keeps the last one."""
+    return state if event.mcp is None else state.changed(event.at, mcp_catalog=event.mcp.digest)
+
+
+def _report_changes(transition: Transition, event: ExecutionStarted | DefinitionChanged) -> None:
+    """Emit what changed at the MCP servers since the agent's last catalog, and warn of it: people read the warnings."""
+    for each in event.mcp.changes if event.mcp else ():
+        facts = {"added": each.added, "removed": each.removed, "changed": each.changed, "more": each.more}
+        transition.emit(McpToolsChanged, server=each.server, **facts)
+        how = f"`holdfast mcp {each.server} --since RUN` shows how"
+        transition.warn(f"the MCP server {each.server!r} has other tools than this agent had: {each.line}; {how}")
 
 
 def between_steps(state: AgentState) -> bool:

@@ -56,6 +56,7 @@ from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
+from holdfast.core.tools.tool_search import called_tool
 from holdfast.core.tools.tool_traits import missing_arguments
 from holdfast.core.wire.execution_events import (
     SubagentCompleted,
@@ -70,7 +71,9 @@ def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
     opened: list[OpenCall] = []
     for index, requested in enumerate(transition.step.requested_tool_calls):
-        call = requested.normalized  # the model's own text stays with what it requested: a call may yet be changed
+        call = called_tool(
+            requested.normalized, transition.rules.tools
+        )  # the model's own text stays with what it requested: a call may yet be changed
         problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
@@ -341,7 +344,9 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     still_open = {each.call.id: each for each in transition.execution.open_calls}
     for index, call in transition.step.unanswered_calls:
         if index not in but:
-            each = still_open.get(call.id) or OpenCall(index=index, call=call.normalized)
+            each = still_open.get(call.id) or OpenCall(
+                index=index, call=called_tool(call.normalized, transition.rules.tools)
+            )
             _record(transition, each.ended or _cancelled(transition, each))
     transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
@@ -395,7 +400,9 @@ def take_up(transition: Transition) -> None:
             case CallStage.AFTER_TOOL:
                 _run_call_hooks(transition, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                approvals.ask(transition, each)
+                waiting = approvals.waits_on(transition, each)
+                _put(transition, waiting)
+                approvals.ask(transition, waiting)
             case CallStage.INPUT:
                 _put(transition, input_waits.again(each))
                 _run_call(transition, each)

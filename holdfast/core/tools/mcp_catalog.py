@@ -16,7 +16,9 @@ from pydantic_core import to_json
 
 from holdfast.core.base.bounds import NAME_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.frozen import Frozen, canonical, is_empty, replace
+from holdfast.core.tools.mcp_servers import InlineServer
+from holdfast.core.tools.tool_traits import RESERVED_NAMES
 
 _NOT_LEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -64,11 +66,17 @@ class McpCatalog(Frozen):
 
     tools: tuple[McpTool, ...] = ()
     left_out: tuple[str, ...] = ()
+    inline: tuple[InlineServer, ...] = Field(default=(), exclude_if=is_empty)
+    """The servers that the agent's definition describes: calls reach them as it says."""
 
     @property
     def digest(self) -> Digest:
         """The fingerprint of the catalog."""
         return sha256(canonical(self)).hexdigest()
+
+    def of(self, server: str) -> McpCatalog:
+        """Return the catalog of that server's tools alone."""
+        return McpCatalog(tools=tuple(each for each in self.tools if each.server == server))
 
     def changes_since(self, older: McpCatalog) -> tuple[McpChange, ...]:
         """Return what is different from an older catalog, in this one's order, removed tools last."""
@@ -102,7 +110,7 @@ def legal_names(tools: Iterable[McpTool], prefixes: Mapping[str, str]) -> tuple[
     other tools there are.
     """
     named: list[McpTool] = []
-    taken = set[str]()
+    taken = set(RESERVED_NAMES)
     for tool in tools:
         wanted = f"{prefixes[tool.server]}{tool.tool}"
         name = _NOT_LEGAL.sub("_", wanted)

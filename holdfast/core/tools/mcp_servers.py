@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from holdfast.core.base.bounds import SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
@@ -91,3 +91,38 @@ class McpServer(Frozen):
     def offers(self, tool: str) -> bool:
         """Return whether agents may use the server's tool of that name."""
         return tool not in self.tools_deny and (self.tools is None or tool in self.tools)
+
+
+class InlineServer(McpServer):
+    """An MCP server in an agent's definition. It is a client's word, so it may say less than a worker's file.
+
+    A definition travels through histories: it holds no headers, refers to no variable of the worker's, and does not say
+    that the server is to be trusted.
+    """
+
+    @model_validator(mode="after")
+    def _says_no_more_than_a_client_may(self) -> Self:
+        if self.trusted:
+            raise ValueError("only a worker's mcp.yaml can say that a server is `trusted`; leave it out")
+        if self.headers:
+            raise ValueError("`headers` would stand in histories; put a server that needs any in the worker's mcp.yaml")
+        if self.url and _USER_INFO.search(self.url):
+            raise ValueError("the `url` holds a name or password; put such a server in the worker's mcp.yaml")
+        texts = (self.url or "", *self.command, *self.env.keys(), *self.env.values(), self.cwd or "")
+        if any(match := VARIABLE.search(text) for text in texts):
+            variable = f"{match[0][:WORD_CHARS_MAX]} refers to a variable of the worker's" if match else ""
+            raise ValueError(f"{variable}, which a definition may not read; put the server in the worker's mcp.yaml")
+        return self
+
+
+def server_name(server: str | McpServer) -> str:
+    """Return the name of a server that is given by its name, or whole."""
+    return server if isinstance(server, str) else server.name
+
+
+def _kind(value: object) -> str:
+    return "name" if isinstance(value, str) else "server"
+
+
+McpChoice = Annotated[Annotated[ServerName, Tag("name")] | Annotated[InlineServer, Tag("server")], Discriminator(_kind)]
+"""An MCP server of an agent's: the name of one that the worker knows, or a whole one."""

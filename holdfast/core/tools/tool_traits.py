@@ -8,9 +8,11 @@ from typing import Any, Final, TypedDict, cast
 from pydantic import Field, JsonValue, ValidationError
 
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_DESCRIPTION_CHARS_MAX
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical, is_none, replace
+from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.retries import TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import FETCH_TOOL, RECORDS_TOOL
@@ -39,7 +41,7 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp")
+DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp", "mcp_digest", "deferred")
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -58,14 +60,17 @@ RESERVED_NAMES: Final = frozenset(
         "call_mcp_tool",
         "spawn",
         "handoff",
+        "search_tools",
+        "call_tool",
         FETCH_TOOL,
         RECORDS_TOOL,
     }
 )
-"""The names of our own activities and of our own tools, for subagents, handoffs, long results and records."""
+"""The names of our own activities and of our own tools, for subagents, handoffs, long results, records and large
+catalogs."""
 
 
-class ToolTraits(Frozen):
+class ToolTraits(SparseForm):
     """What a run needs to know about a tool: timeouts, attempts, task queue, concurrency.
 
     `task_queue` is where its calls go, by default the one that the run's own worker serves tools on;
@@ -91,6 +96,10 @@ class ToolTraits(Frozen):
     """The arguments without which no call of it starts."""
     mcp: ServerName | None = None
     """The MCP server that serves it; none for a tool of a worker's own."""
+    mcp_digest: Digest | None = None
+    """The fingerprint of what that server says of it (`McpTool.digest`): an approval is bound to it."""
+    deferred: bool = False
+    """Whether the model is not shown it, and finds it with the tool `search_tools`."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)

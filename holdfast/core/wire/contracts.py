@@ -29,7 +29,7 @@ from holdfast.core.base.bounds import (
     TASK_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_empty
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -38,7 +38,8 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
+from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 
@@ -199,6 +200,8 @@ class ToolsRequest(Frozen):
     model: str | None = None
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
+    loop_tools: int = 0
+    """How many tools the loop itself adds to them."""
     at: AwareDatetime
 
     @classmethod
@@ -214,6 +217,7 @@ class ToolsRequest(Frozen):
             approvals=definition.approvals,
             model=definition.llm.model,
             mcp=mcp,
+            loop_tools=bool(definition.subagents) + bool(definition.handoffs),
             at=at,
         )
 
@@ -235,6 +239,15 @@ class ToolCatalog(Frozen):
     prices: Prices | None = None
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
+    search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
+    """The tools that stand in for deferred ones, for the model."""
+    mcp_changes: tuple[McpToolsChange, ...] = Field(default=(), exclude_if=is_empty)
+    """How the catalog differs from the one before."""
+
+    @property
+    def pinned(self) -> PinnedCatalog | None:
+        """The catalog of MCP tools, as the loop is told of it."""
+        return None if self.mcp is None else PinnedCatalog(digest=self.mcp, changes=self.mcp_changes)
 
 
 class PickupTime(Frozen):

@@ -1,6 +1,6 @@
-"""Execution events: the twenty-three kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
+"""Execution events: the twenty-four kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
-    AgentExecutionStarted
+    AgentExecutionStarted  (McpToolsChanged)
       AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
         (ApprovalRequested  ApprovalResolved)  ToolCallStarted  (InputRequested  InputResolved)
         ToolCallCompleted | ToolCallBlocked
@@ -151,6 +151,21 @@ class AgentHandedOff(Observed):
 
 
 @dataclass(frozen=True, slots=True)
+class McpToolsChanged(Observed):
+    """A server of the agent's has other tools than when the agent last listed them, by the names the model knows.
+
+    `more` is how many further ones are not named.
+    """
+
+    kind: Literal["McpToolsChanged"] = field(default="McpToolsChanged", kw_only=True)
+    server: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StopSignalReceived(Observed):
     """A stop signal arrived."""
 
@@ -224,6 +239,8 @@ class ApprovalRequested(Observed):
     call: ToolCall
     expires_at: datetime | None
     digest: str
+    tool_digest: str | None = None
+    """What an MCP server says of the tool (`McpTool.digest`); a decision that names it counts for no other version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +327,7 @@ AnyObserved = Annotated[
     | TokenUsageReported
     | ContinuationEvaluated
     | AgentHandedOff
+    | McpToolsChanged
     | StopSignalReceived
     | AgentExecutionStopped
     | AgentExecutionCompleted

@@ -7,12 +7,14 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from holdfast.core.agent.tool_selection import ToolChoice
 from holdfast.core.base.bounds import CALL_ID_KEPT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_none
+from holdfast.core.base.frozen import Frozen, is_empty, is_none
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.conversation.input_requests import INPUT_ROUNDS_MAX, InputAnswer, InputRequest, InputResponse
-from holdfast.core.tools.mcp_servers import ServerName
+from holdfast.core.tools.mcp_changes import McpToolsChange
+from holdfast.core.tools.mcp_servers import McpChoice
 
 MCP_LEFT_OUT_MAX: Final = 20
 """How many lines about left out MCP tools a history keeps."""
@@ -56,7 +58,9 @@ class McpRequest(Frozen):
     """The MCP servers that an agent names, for its worker to list."""
 
     agent: str
-    servers: tuple[ServerName, ...]
+    servers: tuple[McpChoice, ...]
+    previous: Digest | None = None
+    """The catalog that the agent had before, to compare with."""
 
 
 class McpResolved(Frozen):
@@ -64,6 +68,7 @@ class McpResolved(Frozen):
 
     catalog: Digest
     tools: int
+    changes: tuple[McpToolsChange, ...] = Field(default=(), exclude_if=is_empty)
     left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
 
 
@@ -79,3 +84,12 @@ class McpCall(Frozen):
     step: int
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
     inputs: McpInputs | None = Field(default=None, exclude_if=is_none)
+
+
+class McpSearch(Frozen):
+    """A search among the tools of a pinned catalog that an agent with this choice of tools may call."""
+
+    catalog: Digest
+    arguments: JsonMap
+    tools: ToolChoice = ()
+    tools_deny: tuple[str, ...] = ()

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
+from pydantic import Field
+
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.frozen import Frozen, canonical, is_empty
 from holdfast.core.conversation.messages import Message
 from holdfast.core.tools.tool_traits import ToolSchema
 
@@ -33,11 +35,13 @@ class TranscriptPrefix(Frozen):
     """The catalog with the schemas of its MCP tools, if there are any."""
     handoff: ToolSchema | None = None
     """The tool that hands the conversation over, likewise."""
+    search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
+    """The tools that find and call those of the catalog, where these are too many to be shown."""
 
     @property
     def own_tools(self) -> tuple[ToolSchema, ...]:
-        """The tools that the loop itself offers the model."""
-        return tuple(each for each in (self.spawn, self.handoff) if each is not None)
+        """The tools that the loop itself offers the model, behind all others."""
+        return (*(each for each in (self.spawn, self.handoff) if each is not None), *self.search)
 
 
 class TranscriptMark(Frozen):

@@ -19,7 +19,7 @@ from holdfast.core.base.errors import InvalidInput, StorageFailed
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import chosen_api
-from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings
+from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings, mcp_servers
 from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
 from holdfast.server.doctor.findings import Finding, Level, fine, warned, wrong
 from holdfast.server.worker_process import PARTS, worker_parts
@@ -37,6 +37,7 @@ async def examine(settings: Settings) -> list[Finding]:
         bounded(machine_findings.VERSIONS, _versions()),
         _server(settings, agents),
         bounded(machine_findings.AGENTS, _agents(settings, agents)),
+        bounded(mcp_servers.MCP, mcp_servers.examine_mcp(settings), mcp_servers.CHECK_SECONDS),
         bounded(machine_findings.MODEL, _model()),
         bounded(machine_findings.DATA, _data(settings)),
         bounded(STORAGE, _storage(settings)),

@@ -24,6 +24,7 @@ from holdfast.server.doctor.dns_rebinding import open_doors
 from holdfast.server.doctor.findings import Finding, fine, from_error, warned, wrong
 from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES
+from holdfast.server.doctor.mcp_servers import without_foreign_names
 
 CONNECT_SECONDS: Final = 3.5
 NAMESPACE_SECONDS: Final = 2.5
@@ -129,7 +130,7 @@ async def _tools(
 ) -> list[Finding]:
     """Ask a worker, where there is one and the server lets us, and look at the queues that its tools name."""
     try:
-        definitions = list((await shared(agents)).values()) or [judging.ANY_AGENT]
+        definitions = without_foreign_names(await shared(agents), settings) or [judging.ANY_AGENT]
     except HoldfastError:  # told by its own check
         definitions = [judging.ANY_AGENT]
     if not facts.starts_activities:
