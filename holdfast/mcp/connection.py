@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
 from mcp.client import Client, ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation
@@ -30,21 +29,12 @@ from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.server_file import resolved_text
+from holdfast.mcp.stdio import ServerLog, StdioServer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from mcp.client import Transport
-    from mcp.client._transport import ReadStream, TransportStreams
-    from mcp.shared.message import SessionMessage
 
 LOGGER: Final = logging.getLogger("holdfast.mcp")
-
-# it prints a traceback with a piece of each line that it cannot read
-logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
-
-CONNECT_SECONDS_MAX: Final = 30.0
-"""How long a server may take to start and to say what it is: `npx` fetches a package in that time."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
@@ -78,6 +68,7 @@ class McpConnection:
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._ended = False
+        self._ended_why = ""
         self._fates: dict[str, Fate] = {}
         self._secrets: set[str] = set()
 
@@ -85,12 +76,13 @@ class McpConnection:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(opened), name=f"mcp {self.server.name}")
         try:
-            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            async with asyncio.timeout(self.server.start_timeout_seconds):
                 either: set[asyncio.Future[Any]] = {opened, self._owner}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             await self.__aexit__()
-            raise self._unavailable(f"it has not answered within {CONNECT_SECONDS_MAX:g} s") from None
+            why = f"it has not answered within {self.server.start_timeout_seconds:g} s (start_timeout_seconds)"
+            raise self._unavailable(why) from None
         except asyncio.CancelledError:
             await self.__aexit__()
             raise
@@ -98,7 +90,8 @@ class McpConnection:
             error = self._owner.exception()
             if isinstance(error, InvalidInput):  # of ours: a variable that is not set
                 raise error
-            raise self._unavailable(self._text(error) if error else "it ended at once") from None
+            why = self._ended_why or (self._text(error) if error else "it ended at once")
+            raise self._unavailable(why) from None
         self._client = opened.result()
         return self
 
@@ -106,6 +99,8 @@ class McpConnection:
         self._closing.set()
         if self._owner is None:
             return
+        if self._client is None:  # it is still being opened, which nobody waits for any more
+            self._owner.cancel()
         _, late = await asyncio.wait([self._owner], timeout=CLOSE_SECONDS_MAX)
         for task in late:
             task.cancel()
@@ -196,7 +191,8 @@ class McpConnection:
             return await doing
         except MCPError as error:
             if (error.error.code, error.error.message) == LOST:
-                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
+                why = self._ended_why or self._text(error)
+                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {why}") from None
             raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
         except ValidationError as error:
             text = f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
@@ -233,19 +229,13 @@ class McpConnection:
             return
         command, *arguments = (self._resolved(each) for each in server.command)
         environment = {name: self._resolved(value) for name, value in server.env.items()}
-        started = StdioServerParameters(
-            command=command, args=arguments, env=environment, cwd=self._resolved(server.cwd) if server.cwd else None
-        )
-        yield self._watched(stdio_client(started, errlog=self._log))
+        cwd = self._resolved(server.cwd) if server.cwd else None
+        log = ServerLog(server.name, self._log, self._redacted)
+        yield StdioServer([command, *arguments], environment, cwd, log, self._note_end).streams()
 
-    @asynccontextmanager
-    async def _watched(self, transport: Transport) -> AsyncGenerator[TransportStreams]:
-        """Note when the server ends: a call that comes later has not been sent."""
-        async with transport as (read, write):
-            yield _WatchedStream(read, self._note_end), write
-
-    def _note_end(self) -> None:
+    def _note_end(self, why: str) -> None:
         self._ended = True
+        self._ended_why = self._ended_why or why
 
     def _header(self, name: str, value: str) -> str:
         resolved = self._resolved(value)
@@ -265,49 +255,20 @@ class McpConnection:
         text = ""
         with suppress(Exception):
             text = str(error)
+        return " ".join(clamped(printable(self._redacted(text) or type(error).__name__), ERROR_CHARS_MAX).split())
+
+    def _redacted(self, text: str) -> str:
+        """Return the text without the values of variables."""
         spellings = {spelling for value in self._secrets for spelling in (value, value.strip()) if spelling}
         for spelling in sorted(spellings, key=len, reverse=True):
             text = text.replace(spelling, "***")
-        return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())
+        return text
 
     def _named(self, tool: str | None = None) -> str:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")
 
     def _unavailable(self, why: str) -> McpUnavailable:
         return McpUnavailable(f"{self._named()} ({printable(self.server.place)[:200]}) cannot be used: {why}")
-
-
-class _WatchedStream:
-    """A stream of messages that says when it has ended."""
-
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_end = on_end
-
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -55,7 +57,7 @@ def say(identity: object, text: str, value: object) -> None:
     send({"id": identity, "result": {"content": content, "structuredContent": value}})
 
 
-def answer(identity: object) -> None:  # noqa: C901  # one case per mode
+def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mode
     match MODE:
         case "misfit":
             send(
@@ -74,7 +76,7 @@ def answer(identity: object) -> None:  # noqa: C901  # one case per mode
                 }
             )
         case "huge":
-            text = "x" * 20_000_000
+            text = "x" * 50_000_000
             send(
                 {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
             )
@@ -102,6 +104,16 @@ def answer(identity: object) -> None:  # noqa: C901  # one case per mode
                 {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
             ]
             send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})
+        case "late":
+            time.sleep(2)
+            say(identity, "late", {"n": 1})
+        case "chatty":
+            sys.stderr.write(f"my key is {os.environ['KEY']}\n" + "z" * 100_000 + "\n" + "noise\n" * 5_000)
+            sys.stderr.flush()
+            say(identity, "after", {"n": 1})
+        case "family":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            say(identity, str(child.pid), {"n": child.pid})
         case _:  # silent
             time.sleep(3600)
 

@@ -23,6 +23,12 @@ SERVER_NAME_CHARS_MAX: Final = 32
 CALL_SECONDS: Final = 60.0
 """How long one call may take unless the server's entry says otherwise."""
 
+START_SECONDS: Final = 30.0
+"""How long a server may take to start unless its entry says otherwise: `npx` fetches a package in that time."""
+
+START_SECONDS_MAX: Final = 80.0
+"""The most that an entry may say: listing a run's servers takes attempts of 90 s (`workflows/timeouts.py`)."""
+
 ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
 
@@ -47,7 +53,8 @@ class McpServer(Frozen):
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
-    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take.
+    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take, and
+    `start_timeout_seconds` how long the server may take to start and to say what it is.
     """
 
     name: ServerName
@@ -61,6 +68,7 @@ class McpServer(Frozen):
     tools_deny: tuple[Entry, ...] = ()
     trusted: bool = False
     timeout_seconds: float = Field(default=CALL_SECONDS, gt=0, le=24 * 3600)
+    start_timeout_seconds: float = Field(default=START_SECONDS, gt=0, le=START_SECONDS_MAX)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
