@@ -25,6 +25,7 @@ from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
+    REPLY_KIND,
     RESOLVE_MCP_ACTIVITY,
 )
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
@@ -86,8 +87,8 @@ class McpTools:
         return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out)
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
-    async def call(self, request: McpCall) -> str:
-        """Call the tool and return its answer as the bounded text that the model sees."""
+    async def call(self, request: McpCall) -> str | dict[str, str]:
+        """Call the tool and return its answer as the bounded text that the model sees; with the process, an object."""
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
@@ -101,7 +102,10 @@ class McpTools:
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            return (await self._attempted(request, tool, traits)).text
+            reply = await self._attempted(request, tool, traits)
+        if not reply.mcp_process:
+            return reply.text
+        return {"kind": REPLY_KIND, "text": reply.text, "mcp_process": reply.mcp_process}
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
@@ -125,6 +129,7 @@ class McpTools:
             attempt=attempt_number(traits),
             step=request.step,
             call_id=request.call_id,
+            tenant=request.tenant,
         )
         running = partial(self._reply, request, tool, traits, context)
         try:
@@ -148,9 +153,10 @@ class McpTools:
         server = self._pool.servers[tool.server]
         reports = CallReports(tool.name, context, pulse().report)
         try:
-            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
+            answer = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
         finally:
             reports.ended()
+        text = answer.text
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        return ToolReply(text=bounded_result(text))
+        return ToolReply(text=bounded_result(text), mcp_process=answer.process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp_types import (
@@ -47,6 +47,7 @@ class McpAnswer:
     """A tool's answer: `text` for the model, `value` as the server structured it, and `media` that `text` mentions.
 
     `is_error` is what the tool itself says. `structured` tells a `value` of null from none.
+    `process` is the id of the server's process, where that can remember something.
     """
 
     text: str
@@ -54,6 +55,7 @@ class McpAnswer:
     structured: bool = False
     is_error: bool = False
     media: tuple[Media, ...] = ()
+    process: str = ""
 
     def with_warning(self, output: Mapping[str, Any] | None) -> McpAnswer:
         """Return the answer, with a warning in its text where it does not fit the schema `output`.
@@ -70,7 +72,7 @@ class McpAnswer:
         if not problems:
             return self
         warning = f"[warning: the answer does not fit the schema that its server declares: {'; '.join(problems)}]"
-        return McpAnswer(f"{self.text}\n{warning}".lstrip(), self.value, self.structured, self.is_error, self.media)
+        return replace(self, text=f"{self.text}\n{warning}".lstrip())
 
 
 def answer_of(result: CallToolResult) -> McpAnswer:

@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
 from mcp.client import Client, ClientSession
@@ -67,6 +68,8 @@ class McpConnection:
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
+        self.process: Final = secrets.token_hex(8) if server.command and not server.stateless else ""
+        """An id of the server's process, where a command starts one that can remember something."""
         self._ended = False
         self._ended_why = ""
         self._fates: dict[str, Fate] = {}
@@ -172,7 +175,7 @@ class McpConnection:
             self._fates.pop(token, None)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
-        return answer_of(result)
+        return replace(answer_of(result), process=self.process)
 
     def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
         """Return the error of a call in the light of what became of its request over HTTP."""

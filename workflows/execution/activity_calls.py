@@ -21,7 +21,7 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.agent.hooks import HookRun
-from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN, WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
@@ -229,12 +229,12 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
 
 
 async def call_tool(
-    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: str | None = None
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, mcp: McpCall | None = None
 ) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
     Behind the arguments, one of ours that takes a ToolContext gets what that knows of the call. A tool of an MCP server
-    is found in the catalog with the digest `mcp`.
+    gets `mcp` alone.
 
     Its result is any JSON value. An object with `"kind": "holdfast.reply"` and `text` says more: `"type": "json"` that
     the text is JSON, `stop`, with a `context`, that the run is to stop, `metadata` what changes in the agent's.
@@ -243,9 +243,8 @@ async def call_tool(
         command.call.arguments,
         *(_carried(command.context) if command.context else ()),
     )
-    if traits.mcp is not None and mcp is not None:
-        call, step = command.call, command.step_number
-        arguments = (McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id),)
+    if mcp is not None:
+        arguments = (mcp,)
     if traits.local:
         return _reply(await _local_tool(command, traits, time_left, arguments))
     try:
@@ -392,5 +391,7 @@ def _reply(result: object) -> ToolReply:
     # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
     if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
         reply = replace(reply, result_type="json")
+    if isinstance(process := fields.get("mcp_process"), str):
+        reply = replace(reply, mcp_process=process[:WORD_CHARS_MAX])
     # the loop checks them: a worker in another language can have written anything
     return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply

@@ -91,7 +91,7 @@ def origin_of(start: ExecutionInput) -> str:
 async def _resolved(
     start: ExecutionInput, budget: ExecutionBudget | None, unwanted: Callable[[], bool], *, handoff: bool = False
 ) -> ResolvedChange:
-    mcp = await resolve_mcp(start.definition, None, unwanted)
+    mcp = await resolve_mcp(start.definition, start.tenant, None, unwanted)
     if isinstance(mcp, Unlisted):
         raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
     catalog = await resolve_tools(start.definition, mcp)

@@ -53,6 +53,7 @@ from workflows.execution.activity_calls import (
     summary_name,
 )
 from workflows.execution.call_errors import failed_usage, model_error, tool_error
+from workflows.execution.mcp_calls import mcp_call
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate
@@ -147,8 +148,9 @@ class Executor:
         """Run a tool."""
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
+        mcp = mcp_call(command, traits, self._transcript.opening.mcp, self._state().running.tenant)
         try:
-            result = await call_tool(command, traits, self._time_left(), self._transcript.opening.mcp)
+            result = await call_tool(command, traits, self._time_left(), mcp)
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -157,7 +159,8 @@ class Executor:
         if traits.local:
             self._note_run()
         stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
+        at, process = workflow.now(), result.mcp_process if traits.mcp is not None else ""
+        return (ToolReturned(call.id, result.text, started_at, at, stop, facts, kind, metadata, process),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place; those of the input guard once the model call is under way."""
@@ -191,6 +194,7 @@ class Executor:
             budget=command.budget,
             subagents=reachable(definition, self._start.subagents),
             metadata=self._start.metadata,
+            tenant=self._start.tenant,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
             searchable=self._start.searchable,

@@ -48,4 +48,5 @@ def started(start: ExecutionInput) -> ExecutionStarted:
         budget=start.budget,
         at=workflow.info().workflow_start_time,
         metadata=start.metadata,
+        tenant=start.tenant,
     )

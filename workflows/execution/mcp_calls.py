@@ -13,9 +13,12 @@ from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.call_digest import Digest
+from holdfast.core.loop.commands import CallTool
 from holdfast.core.loop.events import Event, StopRequested
+from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput
-from holdfast.core.wire.mcp_contracts import McpRequest, McpResolved
+from holdfast.core.wire.mcp_contracts import McpCall, McpRequest, McpResolved
 from workflows import summaries
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 from workflows.timeouts import MCP
@@ -45,8 +48,23 @@ def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
     return max(timedelta(seconds=min(seconds)), timedelta(milliseconds=1)) if seconds else None
 
 
+def mcp_call(command: CallTool, traits: ToolTraits, catalog: Digest | None, tenant: str) -> McpCall | None:
+    """Return the input of a call of an MCP server's tool, which is in that catalog; none for any other tool."""
+    if traits.mcp is None or catalog is None:
+        return None
+    call = command.call
+    return McpCall(
+        catalog=catalog,
+        name=call.name,
+        arguments=call.arguments,
+        step=command.step_number,
+        call_id=call.id,
+        tenant=tenant,
+    )
+
+
 async def resolve_mcp(
-    definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool]
+    definition: AgentDefinition, tenant: str, time_left: timedelta | None, unwanted: Callable[[], bool]
 ) -> Listing:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
@@ -55,7 +73,7 @@ async def resolve_mcp(
     """
     if not definition.mcp:
         return None
-    listing = asyncio.create_task(_listed(definition))
+    listing = asyncio.create_task(_listed(definition, tenant))
     # one that is cancelled ends with an error that nobody reads
     listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
@@ -71,13 +89,15 @@ async def resolve_mcp(
 
 async def resolve_at_start(start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event]) -> Listing:
     """Return the catalog for a run that begins; as `resolve_mcp`."""
-    return await resolve_mcp(start.definition, time_for(start.budget, begins_at), partial(is_stopping, inbox))
+    return await resolve_mcp(
+        start.definition, start.tenant, time_for(start.budget, begins_at), partial(is_stopping, inbox)
+    )
 
 
-async def _listed(definition: AgentDefinition) -> McpResolved:
+async def _listed(definition: AgentDefinition, tenant: str) -> McpResolved:
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,
-        McpRequest(agent=definition.name, servers=definition.mcp),
+        McpRequest(agent=definition.name, servers=definition.mcp, tenant=tenant),
         result_type=McpResolved,
         start_to_close_timeout=MCP.attempt,
         schedule_to_close_timeout=MCP.total,

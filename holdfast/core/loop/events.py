@@ -24,7 +24,7 @@ class ExecutionStarted:
     """A request came in. `budget` is the effective one.
 
     A state whose execution is in progress resumes it: id and budget stay, `messages` are added.
-    `metadata` are added to the agent's; a value of none removes an entry.
+    `metadata` are added to the agent's; a value of none removes an entry. `tenant` is on whose account it works.
     """
 
     execution_id: str
@@ -32,6 +32,7 @@ class ExecutionStarted:
     budget: ExecutionBudget
     at: datetime
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class ToolReturned:
 
     `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
     result is the JSON of a value. `metadata` are added to the agent's; a value of none removes an entry. Any worker in
-    any language can have written them: they are checked here.
+    any language can have written them: they are checked here. `mcp_process` is the id of the process of an MCP server
+    that answered, where that remembers something.
     """
 
     call_id: str
@@ -110,6 +112,7 @@ class ToolReturned:
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     result_type: ResultType = "text"
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    mcp_process: str = ""
 
 
 @dataclass(frozen=True, slots=True)

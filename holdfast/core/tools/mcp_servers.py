@@ -55,6 +55,8 @@ class McpServer(Frozen):
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
     worker. Any other call is made at most once. `timeout_seconds` is how long one call may take, and
     `start_timeout_seconds` how long the server may take to start and to say what it is.
+    A server that a command starts lives as long as its worker: when another process of it answers a run, the model is
+    told that what it remembered is gone. `stateless` says that it remembers nothing.
     """
 
     name: ServerName
@@ -68,12 +70,15 @@ class McpServer(Frozen):
     tools_deny: tuple[Entry, ...] = ()
     trusted: bool = False
     timeout_seconds: float = Field(default=CALL_SECONDS, gt=0, le=24 * 3600)
+    stateless: bool = False
     start_timeout_seconds: float = Field(default=START_SECONDS, gt=0, le=START_SECONDS_MAX)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
         if (self.url is None) is not bool(self.command):
             raise ValueError("a server has a `url` or a `command`; give one of them")
+        if self.stateless and self.url is not None:
+            raise ValueError("`stateless` means nothing for a server that is reached at a url; leave it out")
         beside = {"headers": self.headers} if self.command else {"env": self.env, "cwd": self.cwd}
         for field, value in beside.items():
             if value:

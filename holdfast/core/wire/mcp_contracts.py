@@ -9,6 +9,7 @@ from pydantic import Field
 from holdfast.core.base.bounds import CALL_ID_KEPT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.tools.mcp_servers import ServerName
 
@@ -16,11 +17,12 @@ MCP_LEFT_OUT_MAX: Final = 20
 """How many lines about left out MCP tools a history keeps."""
 
 
-class McpRequest(Frozen):
-    """The MCP servers that an agent names, for its worker to list."""
+class McpRequest(SparseForm):
+    """The MCP servers that an agent names, for its worker to list; the `tenant` is for their credentials."""
 
     agent: str
     servers: tuple[ServerName, ...]
+    tenant: str = ""
 
 
 class McpResolved(Frozen):
@@ -31,11 +33,15 @@ class McpResolved(Frozen):
     left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
 
 
-class McpCall(Frozen):
-    """One call of an MCP server's tool, by the name and the catalog that the run has pinned."""
+class McpCall(SparseForm):
+    """One call of an MCP server's tool, by the name and the catalog that the run has pinned.
+
+    The `tenant` is for the server's credentials.
+    """
 
     catalog: Digest
     name: str
     arguments: JsonMap
     step: int
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
+    tenant: str = ""
