@@ -76,7 +76,8 @@ class McpTools:
     async def resolve(self, request: McpRequest) -> McpResolved:
         """List the tools of the servers and store them as a catalog. Fails without retry with InvalidInput."""
         try:
-            catalog = await self._pool.catalog(request.servers, request.agent, activity.info().workflow_id or "")
+            id_ = activity.info().workflow_id or ""
+            catalog = await self._pool.catalog(request.servers, request.agent, id_, request.tenant)
             digest = await self._records.write_catalog(catalog)
         except HoldfastError as error:
             final = isinstance(error, FINAL)

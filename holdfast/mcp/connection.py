@@ -25,11 +25,11 @@ from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
-from holdfast.core.tools.mcp_servers import VARIABLE, McpServer
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.answers import McpAnswer, answer_of
+from holdfast.mcp.credentials import Credentials
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
-from holdfast.mcp.server_file import resolved_text
 from holdfast.mcp.stdio import ServerLog, StdioServer
 
 if TYPE_CHECKING:
@@ -57,13 +57,16 @@ class OnProgress(Protocol):
 class McpConnection:
     """A connection to `server`: `async with` opens it, and closes it in bounded time.
 
-    `environment` has the values of the variables that the server's entry refers to. What a server started by a command
+    `environment` has the values of the variables that the server's entry refers to, and `credentials` what it may share
+    with other connections; by default, no tenant's. What a server started by a command
     writes to its stderr goes to `log`.
     """
 
-    def __init__(self, server: McpServer, environment: Mapping[str, str], log: TextIO) -> None:
+    def __init__(
+        self, server: McpServer, environment: Mapping[str, str], log: TextIO, credentials: Credentials | None = None
+    ) -> None:
         self.server: Final = server
-        self._environment = environment
+        self._credentials = credentials or Credentials(server, environment)
         self._log = log
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -73,7 +76,6 @@ class McpConnection:
         self._ended = False
         self._ended_why = ""
         self._fates: dict[str, Fate] = {}
-        self._secrets: set[str] = set()
 
     async def __aenter__(self) -> Self:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -91,7 +93,7 @@ class McpConnection:
             raise
         if not opened.done():
             error = self._owner.exception()
-            if isinstance(error, InvalidInput):  # of ours: a variable that is not set
+            if isinstance(error, InvalidInput | McpUnavailable):  # of ours: a variable that is not set, no token
                 raise error
             why = self._ended_why or (self._text(error) if error else "it ended at once")
             raise self._unavailable(why) from None
@@ -131,6 +133,7 @@ class McpConnection:
     async def ask(self, request: Callable[[ClientSession], Awaitable[T]], seconds_max: float) -> T:
         """Return the answer to a request that has no effect. Raises McpUnavailable, McpCallFailed."""
         session = self.client.session
+        await self._credentials.check()
         try:
             async with asyncio.timeout(seconds_max):
                 return await self._or_lost(request(session))
@@ -154,6 +157,7 @@ class McpConnection:
         when nothing was sent, McpCallFailed for an error of the server's, and McpOutcomeUnknown.
         """
         session = self.client.session
+        await self._credentials.check()
         limit = self.server.timeout_seconds if seconds_max is None else seconds_max
         token = secrets.token_hex(16)
         doing = session.call_tool(
@@ -225,31 +229,20 @@ class McpConnection:
     async def _transport(self) -> AsyncGenerator[Transport]:
         server = self.server
         if server.url is not None:
-            headers = {name: self._header(name, value) for name, value in server.headers.items()}
-            async with http_client(headers, self._fates) as http:
-                url = self._resolved(server.url)
+            await self._credentials.check()
+            async with http_client(self._credentials, self._fates) as http:
+                url = self._credentials.resolved(server.url)
                 yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
             return
-        command, *arguments = (self._resolved(each) for each in server.command)
-        environment = {name: self._resolved(value) for name, value in server.env.items()}
-        cwd = self._resolved(server.cwd) if server.cwd else None
-        log = ServerLog(server.name, self._log, self._redacted)
+        command, *arguments = (self._credentials.resolved(each) for each in server.command)
+        environment = {name: self._credentials.resolved(value) for name, value in server.env.items()}
+        cwd = self._credentials.resolved(server.cwd) if server.cwd else None
+        log = ServerLog(server.name, self._log, self._credentials.redacted)
         yield StdioServer([command, *arguments], environment, cwd, log, self._note_end).streams()
 
     def _note_end(self, why: str) -> None:
         self._ended = True
         self._ended_why = self._ended_why or why
-
-    def _header(self, name: str, value: str) -> str:
-        resolved = self._resolved(value)
-        if not resolved.isprintable():
-            problem = f"{self._named()}: the header {name!r} would hold a line end or a control character"
-            raise InvalidInput(f"{problem}; look at the variables that it names")
-        return resolved
-
-    def _resolved(self, text: str) -> str:
-        self._secrets |= {self._environment[name] for name in VARIABLE.findall(text) if self._environment.get(name)}
-        return resolved_text(text, self._environment, self.server.name)
 
     def _text(self, error: BaseException) -> str:
         """Return an error's text in one line, bounded, without the values of variables; of a group, its first's."""
@@ -258,14 +251,8 @@ class McpConnection:
         text = ""
         with suppress(Exception):
             text = str(error)
-        return " ".join(clamped(printable(self._redacted(text) or type(error).__name__), ERROR_CHARS_MAX).split())
-
-    def _redacted(self, text: str) -> str:
-        """Return the text without the values of variables."""
-        spellings = {spelling for value in self._secrets for spelling in (value, value.strip()) if spelling}
-        for spelling in sorted(spellings, key=len, reverse=True):
-            text = text.replace(spelling, "***")
-        return text
+        text = self._credentials.redacted(text) or type(error).__name__
+        return " ".join(clamped(printable(text), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")

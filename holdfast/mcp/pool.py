@@ -14,6 +14,7 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.credentials import Credentials
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.connection import McpConnection
@@ -23,8 +24,11 @@ CONNECTIONS_MAX: Final = 64
 
 MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
 
-Key = tuple[str, str]
-"""A server's name, and whose connection it is: an execution's, or everybody's."""
+Key = tuple[str, str, str]
+"""A server's name, whose connection it is (an execution's, or everybody's), and the tenant, where it depends on one."""
+
+CREDENTIALS_MAX: Final = 1_000
+"""For how many servers and tenants OAuth tokens are kept; those of the others are asked for again."""
 
 SHARED: Final = ""
 
@@ -52,6 +56,7 @@ class McpPool:
         self._environment = environment
         self._log = log or sys.stderr
         self._slots: dict[Key, _Slot] = {}
+        self._credentials: dict[tuple[str, str], Credentials] = {}
 
     def named(self, names: Sequence[str], agent: str) -> tuple[McpServer, ...]:
         """Return the servers with these names. Raises InvalidInput for one that is not known here."""
@@ -61,26 +66,33 @@ class McpPool:
                 raise InvalidInput(f"{problem} (what this worker's mcp.yaml lists)")
         return tuple(self.servers[name] for name in names)
 
-    async def catalog(self, names: Sequence[str], agent: str, execution_id: str = SHARED) -> McpCatalog:
+    async def catalog(
+        self, names: Sequence[str], agent: str, execution_id: str = SHARED, tenant: str = ""
+    ) -> McpCatalog:
         """Return the tools of the servers with these names. Raises InvalidInput, McpUnavailable, McpCallFailed."""
         servers = self.named(names, agent)
         _check_installed()
         from holdfast.mcp.listing import catalog_of  # noqa: PLC0415  # an extra
 
         async with AsyncExitStack() as scope:
-            borrowed = (scope.enter_async_context(self.connection(server, execution_id)) for server in servers)
+            borrowed = (scope.enter_async_context(self.connection(server, execution_id, tenant)) for server in servers)
             return await catalog_of([await each for each in borrowed])
 
     @asynccontextmanager
-    async def connection(self, server: McpServer, execution_id: str = SHARED) -> AsyncGenerator[McpConnection]:
-        """Lend a connection to `server`, opened if need be. Raises McpUnavailable."""
+    async def connection(
+        self, server: McpServer, execution_id: str = SHARED, tenant: str = ""
+    ) -> AsyncGenerator[McpConnection]:
+        """Lend a connection to `server`, opened if need be. Raises McpUnavailable, InvalidInput.
+
+        Where the server's entry names the tenant, only runs of the same one share it.
+        """
         _check_installed()
-        owner = SHARED
-        async with self._lent((server.name, owner), server) as connection:
+        tenant = tenant if server.is_per_tenant else ""
+        async with self._lent((server.name, SHARED, tenant), server) as connection:
             if connection.is_shareable or not execution_id:
                 yield connection
                 return
-        async with self._lent((server.name, execution_id), server) as connection:
+        async with self._lent((server.name, execution_id, tenant), server) as connection:
             yield connection
 
     @asynccontextmanager
@@ -96,13 +108,21 @@ class McpPool:
                     if slot.connection is not None:
                         await slot.connection.__aexit__()
                     slot.connection = None
-                    opened = McpConnection(server, self._environment, self._log)
+                    opened = McpConnection(server, self._environment, self._log, self._known(server, key[2]))
                     await opened.__aenter__()
                     slot.connection = opened
             yield slot.connection
         finally:
             slot.users -= 1
             await self._close_surplus()
+
+    def _known(self, server: McpServer, tenant: str) -> Credentials:
+        """Return the credentials of that server and tenant: connections share one grant."""
+        credentials = self._credentials.pop((server.name, tenant), None)
+        self._credentials[server.name, tenant] = credentials or Credentials(server, self._environment, tenant)
+        while len(self._credentials) > CREDENTIALS_MAX:
+            self._credentials.pop(next(iter(self._credentials)))
+        return self._credentials[server.name, tenant]
 
     async def _close_surplus(self) -> None:
         while len(self._slots) > CONNECTIONS_MAX:

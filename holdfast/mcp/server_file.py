@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,7 +13,7 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
-from holdfast.core.tools.mcp_servers import SERVERS_MAX, VARIABLE, McpServer
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpServer
 from holdfast.runtime.plain_yaml import PlainLoader
 
 DEFAULT_FILE: Final = Path("mcp.yaml")
@@ -85,12 +84,3 @@ def _mapping(value: object) -> dict[str, object] | None:
     if not isinstance(value, dict):
         return None
     return {str(name): each for name, each in cast("dict[object, object]", value).items()}
-
-
-def resolved_text(text: str, environment: Mapping[str, str], server: str) -> str:
-    """Return `text` with the values of the variables it refers to. Raises InvalidInput for one that is not set."""
-    for name in VARIABLE.findall(text):
-        if name not in environment:
-            problem = f"the MCP server {server!r} needs the variable {name}, which is not set"
-            raise InvalidInput(f"{problem}; set it where this process is started")
-    return VARIABLE.sub(lambda match: environment[match[1]], text)

@@ -92,7 +92,7 @@ async def call_mcp_tool(
 
     for tried in range(1, TRIES_MAX + 1):
         try:
-            async with pool.connection(server, context.execution_id) as connection:
+            async with pool.connection(server, context.execution_id, context.tenant) as connection:
                 meta = {KEY_META: context.idempotency_key}
                 answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report)
         except McpUnavailable:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.options import AsJson, McpFile
+from holdfast.cli.options import AsJson, McpFile, Tenant
 from holdfast.cli.screens import output
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
@@ -42,6 +42,7 @@ def mcp(
     ] = None,
     args: Annotated[str, typer.Option(help="The call's arguments, a JSON object.", metavar="JSON")] = "{}",
     *,
+    tenant: Tenant = "",
     mcp_file: McpFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,11 +61,11 @@ def mcp(
     asking = busy(f"asking the MCP server {server}")
     if call is None:
         with asking:
-            catalog, offer = asyncio.run(_looked_at(servers[server]))
+            catalog, offer = asyncio.run(_looked_at(servers[server], tenant))
         _offer(servers[server], catalog, offer, as_json=as_json)
     else:
         with asking:
-            answer = asyncio.run(_called(servers[server], call, _arguments(args)))
+            answer = asyncio.run(_called(servers[server], call, _arguments(args), tenant))
         _answer(answer, as_json=as_json)
 
 
@@ -85,21 +86,21 @@ def _arguments(text: str) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", value)
 
 
-async def _looked_at(server: McpServer) -> tuple[McpCatalog, Offer]:
+async def _looked_at(server: McpServer, tenant: str) -> tuple[McpCatalog, Offer]:
     from holdfast.mcp.listing import catalog_of, offer_of
 
     pool = McpPool({server.name: server}, os.environ)
     try:
-        async with pool.connection(server) as connection:
+        async with pool.connection(server, tenant=tenant) as connection:
             return await catalog_of([connection]), await offer_of(connection)
     finally:
         await pool.close()
 
 
-async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue]) -> McpAnswer:
+async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue], tenant: str) -> McpAnswer:
     pool = McpPool({server.name: server}, os.environ)
     try:
-        async with pool.connection(server) as connection:
+        async with pool.connection(server, tenant=tenant) as connection:
             return await connection.call(tool, arguments)
     finally:
         await pool.close()

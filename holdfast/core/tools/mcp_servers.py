@@ -1,13 +1,14 @@
 """`McpServer`: where an MCP server is and what of it agents may use. A value; `holdfast.mcp` connects to it.
 
-It holds no secret: where one belongs, `${NAME}` names an environment variable of the process that connects.
+It holds no secret: where one belongs, `${NAME}` names an environment variable of the process that connects, and
+`${file:PATH}` a file that it can read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,7 +34,19 @@ ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
 
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A reference to an environment variable, within any text."""
+"""A reference to an environment variable, within any text; `tenant` is none."""
+
+TENANT: Final = "${tenant}"
+"""Stands for the run's tenant, also within the other references."""
+
+REFERENCE: Final = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+"""A reference to a file, or to a variable, once the tenant is in its place."""
+
+NESTED_TENANT: Final = re.compile(r"\$\{[A-Za-z0-9_]*\$\{tenant\}")
+"""The tenant within a variable's name."""
+
+TENANT_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""A tenant that may stand in a path or a variable's name: it leads to no other folder."""
 
 _USER_INFO: Final = re.compile(r"//[^/@]*@")
 
@@ -42,12 +55,37 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_lengt
 Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
 
 
+class McpOAuth(Frozen):
+    """How a worker gets access tokens for a server: by its own client credentials, or by a refresh token in a file.
+
+    `client_auth` is how the client shows its secret to `token_url`: in the header, or in the form. A rotated refresh
+    token replaces the file. Values may refer to variables, files and the tenant, as those of a server's entry.
+    """
+
+    token_url: Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2_000)]
+    client_id: Entry
+    client_secret: Entry | None = None
+    client_auth: Literal["basic", "post"] = "basic"
+    scope: Entry | None = None
+    audience: Entry | None = None
+    refresh_token_file: Entry | None = None
+
+    @model_validator(mode="after")
+    def _has_a_grant(self) -> Self:
+        if self.client_secret is None and self.refresh_token_file is None:
+            raise ValueError("`client_secret` is missing; only a `refresh_token_file` goes without")
+        return self
+
+
 class McpServer(Frozen):
     """One MCP server: reached at a `url` (streamable HTTP), or a `command` that is started and talks over its stdio.
 
     `headers` go with every request to a `url`; `env` is what a command gets besides PATH, HOME and the like, and `cwd`
     its working directory. In the values of `headers`, `env`, `command`, `cwd` and `url`, `${NAME}` stands for the
     process's variable of that name.
+
+    `oauth` gets the token that goes with each request to a `url`. `${tenant}` is the run's tenant, and `${file:PATH}`
+    the content of a file, read anew for each request: `${file:/secrets/${tenant}/token}`.
 
     `prefix` begins the names that the model sees, by default the server's name and `_`. `tools` are those that agents
     may use, by the server's own names; none means all, without `tools_deny`.
@@ -65,6 +103,7 @@ class McpServer(Frozen):
     headers: Annotated[Mapping[Entry, str], Field(max_length=ENTRIES_MAX)] = Field(default_factory=dict[str, str])
     env: Annotated[Mapping[Entry, str], Field(max_length=ENTRIES_MAX)] = Field(default_factory=dict[str, str])
     cwd: Entry | None = None
+    oauth: McpOAuth | None = None
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=SERVER_NAME_CHARS_MAX + 1)] | None = None
     tools: tuple[Entry, ...] | None = None
     tools_deny: tuple[Entry, ...] = ()
@@ -79,12 +118,21 @@ class McpServer(Frozen):
             raise ValueError("a server has a `url` or a `command`; give one of them")
         if self.stateless and self.url is not None:
             raise ValueError("`stateless` means nothing for a server that is reached at a url; leave it out")
-        beside = {"headers": self.headers} if self.command else {"env": self.env, "cwd": self.cwd}
+        beside = {"headers": self.headers, "oauth": self.oauth} if self.command else {"env": self.env, "cwd": self.cwd}
         for field, value in beside.items():
             if value:
                 kind = "started by a command" if self.command else "reached at a url"
                 raise ValueError(f"`{field}` means nothing for a server that is {kind}; leave it out")
+        if self.oauth is not None and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("`oauth` makes the header `Authorization`; leave one of them out")
         return self
+
+    @property
+    def is_per_tenant(self) -> bool:
+        """Whether its place or its credentials depend on the run's tenant: then no two tenants share a connection."""
+        texts = (self.url, self.cwd, *self.command, *self.headers.values(), *self.env.values())
+        oauth = () if self.oauth is None else dict(self.oauth).values()
+        return any(TENANT in text for text in (*texts, *oauth) if text)
 
     @property
     def begins(self) -> str:
