@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
 import sys
 from collections.abc import AsyncGenerator
@@ -45,6 +44,11 @@ def by_file(place: McpServer, file: Path, **fields: object) -> McpServer:
     """The server, reached by the refresh token in a file."""
     assert place.oauth is not None
     return replace(place, oauth=replace(place.oauth, refresh_token_file=str(file), **fields))
+
+
+def names(folder: Path) -> list[str]:
+    """What is in the folder."""
+    return sorted(each.name for each in folder.iterdir())
 
 
 async def token_of(server: McpConnection) -> str:
@@ -118,7 +122,7 @@ async def test_a_rotated_refresh_token_is_stored_for_its_owner_alone_before_it_i
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert [each["refresh_token"] for each in endpoint.asked] == [f"refresh-{n}" for n in range(len(endpoint.asked))]
     assert {each["client_secret"] for each in endpoint.asked} == {"pssst"}
-    assert sorted(each for each in os.listdir(tmp_path) if "refresh" in each) == ["refresh", "refresh.lock"]
+    assert [each for each in names(tmp_path) if "refresh" in each] == ["refresh", "refresh.lock"]
 
 
 async def test_processes_that_share_a_refresh_token_use_it_one_after_another(tmp_path: Path) -> None:
