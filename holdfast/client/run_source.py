@@ -16,6 +16,7 @@ from holdfast.client.events_from_state import reconstructed
 from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
+from holdfast.client.mcp_wait import listing_failure
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.client.workflow_queries import event_pages, queried
@@ -115,7 +116,10 @@ class RunSource:
         return await waiting_below(self.holdfast.temporal, self.execution_id)
 
     async def model_wait(self) -> AttemptFailed | None:
-        """Return why the model call under way is tried again, and when; none where its first attempt is made."""
+        """Return why the model call under way, or the listing of MCP servers, is tried again, and when.
+
+        None where the first attempt is made.
+        """
         if self.state is not None:
             return None
         client = self.holdfast
@@ -124,7 +128,7 @@ class RunSource:
             number = model_step(call.activity_id)
             if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
                 return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
-        return None
+        return await listing_failure(reader, self.execution_id)
 
     async def pages(self, request: PageRequest) -> AsyncGenerator[StatePage]:
         """Yield the state in pages, from where `request` says on and not beyond its totals; each is let go of.

@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError  # noqa: A004  # its name
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.budget import ExecutionBudget
@@ -95,6 +96,25 @@ async def resolve_at_start(start: ExecutionInput, begins_at: datetime, inbox: It
 
 
 async def _listed(definition: AgentDefinition, tenant: str) -> McpResolved:
+    try:
+        return await _attempts(definition, tenant)
+    except ActivityError as error:
+        if isinstance(error.cause, TimeoutError):
+            raise _not_in_time(definition, error.cause) from None
+        raise
+
+
+def _not_in_time(definition: AgentDefinition, timeout: TimeoutError) -> ApplicationError:
+    """Return the error of a listing that was given up, with the cause of its last attempt, as far as that is known."""
+    last, tried = timeout.cause, f"given up after {MCP.total.total_seconds():g} s"
+    if isinstance(last, ApplicationError):
+        return ApplicationError(f"{last.message} ({tried})", type=last.type, non_retryable=True)
+    servers = ", ".join(map(repr, definition.mcp))
+    text = f"the MCP servers {servers} have not listed their tools in time ({tried}); is a worker there?"
+    return ApplicationError(text, type="McpUnavailable", non_retryable=True)
+
+
+async def _attempts(definition: AgentDefinition, tenant: str) -> McpResolved:
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,
         McpRequest(agent=definition.name, servers=definition.mcp, tenant=tenant),

@@ -255,10 +255,14 @@ class ChangeRefused:
 
 @dataclass(frozen=True, slots=True)
 class DriverFailed:
-    """The driver cannot go on (a limit of the engine, a fault of its own)."""
+    """The driver cannot go on (a limit of the engine, a fault of its own).
+
+    `lost` is whether a model call that is under way may have begun: it then counts as all that it was allowed.
+    """
 
     error: ErrorRecord
     at: datetime
+    lost: bool = True
 
 
 Event = (
