@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from holdfast.client import Holdfast, Settings, ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_servers import McpServer
@@ -26,6 +29,8 @@ from tests.mcp.places import noted, trial, until_noted
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
+from workflows.execution import mcp_calls
+from workflows.timeouts import CallTimes
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
@@ -313,3 +318,19 @@ async def test_a_run_has_the_tenant_it_was_started_for_and_so_have_its_subagents
     assert seen == ["acme", "acme"]
     assert (result.state.running.tenant, record.tenant) == ("acme", "acme")
     assert described.raw_description.workflow_execution_info.priority.fairness_key == "acme"
+
+
+async def test_servers_that_cannot_be_listed_fail_the_run_with_the_cause_and_without_a_charge(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = CallTimes(attempt=timedelta(seconds=3), total=timedelta(seconds=12), wait=timedelta(seconds=1))
+    monkeypatch.setattr(mcp_calls, "MCP", short)
+    broken = {"till": McpServer(name="till", command=(sys.executable, "-c", "import sys; sys.exit(7)"))}
+    agent = replace(AGENT, budget=ExecutionBudget(max_tokens=50_000))
+    async with serve([say("never")], mcp=broken) as served:
+        execution_id = await served.client.start(agent, "pay")
+        with pytest.raises(ExecutionFailed, match="the MCP server 'till' .* has ended with code 7") as caught:
+            await asyncio.wait_for(served.client.result(execution_id), 90)
+        assert served.endpoint.requests == ()
+    state = AgentState.from_dict(caught.value.state or {})
+    assert state.usage == NOTHING_USED

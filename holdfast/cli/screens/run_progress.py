@@ -72,7 +72,7 @@ class Steps:
                 self._began, self.streamed = watched.at, ""
             case TextDelta() if self._live:
                 self._stream(watched)
-            case AttemptFailed() if self._live:
+            case AttemptFailed() if self._live or not watched.step_number:
                 self._text.end()
                 output.note(watched.line(datetime.now(UTC)))
                 self.streamed = ""
