@@ -60,6 +60,8 @@ class RunSource:
     state: AgentState | None = None
     listed: ExecutionSummary | None = None
     record: ExecutionRecord | None = None
+    begun: bool = True
+    """False while it waits for what its agent needs, such as the tools of MCP servers: it has no state yet."""
 
     @property
     def source(self) -> Source:
@@ -96,8 +98,8 @@ class RunSource:
         run = cls(holdfast, execution_id, listed=summary(described))
         if described.status is WorkflowExecutionStatus.COMPLETED:
             return _with_state(run, await client.state(execution_id))
-        await run._page(HEAD_ALONE)  # whether a worker answers for it
-        return run
+        head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
+        return cls(holdfast, execution_id, listed=run.listed, begun=head.execution is not None)
 
     async def whole(self) -> AgentState:
         """Return the whole state. Raises ServerUnavailable."""

@@ -40,6 +40,9 @@ LOGGER: Final = logging.getLogger("holdfast.mcp")
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
 
+PLACE_CHARS_MAX: Final = 80
+"""As much of a server's address, or command, stands in an error: the cause comes behind it."""
+
 LOST: Final = (CONNECTION_CLOSED, "Connection closed")
 """The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
 
@@ -258,7 +261,8 @@ class McpConnection:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")
 
     def _unavailable(self, why: str) -> McpUnavailable:
-        return McpUnavailable(f"{self._named()} ({printable(self.server.place)[:200]}) cannot be used: {why}")
+        place = printable(self.server.place)[:PLACE_CHARS_MAX]
+        return McpUnavailable(f"{self._named()} ({place}) cannot be used: {why}")
 
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature

@@ -329,7 +329,7 @@ async def test_servers_that_cannot_be_listed_fail_the_run_with_the_cause_and_wit
     agent = replace(AGENT, budget=ExecutionBudget(max_tokens=50_000))
     async with serve([say("never")], mcp=broken) as served:
         execution_id = await served.client.start(agent, "pay")
-        with pytest.raises(ExecutionFailed, match="the MCP server 'till' .* has ended with code 7") as caught:
+        with pytest.raises(ExecutionFailed, match=r"the MCP server 'till' .* has ended with code 7") as caught:
             await asyncio.wait_for(served.client.result(execution_id), 90)
         assert served.endpoint.requests == ()
     state = AgentState.from_dict(caught.value.state or {})
