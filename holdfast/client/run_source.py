@@ -16,9 +16,9 @@ from holdfast.client.events_from_state import reconstructed
 from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
-from holdfast.client.mcp_wait import listing_failure
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
+from holdfast.client.worker_presence import listing_failure
 from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered

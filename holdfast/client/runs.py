@@ -184,27 +184,33 @@ class Runs:
         start, segments = (start, ()) if initial is None else initial.workflow_arguments(start)
         question = start.question or (initial.last_question if initial else "")
         about = run_metadata.of_run(definition, question, start.budget, __version__)
+        begins_with = [check_start(start), *segments]
         try:
-            await answered(
-                self.temporal.start_workflow(
-                    named_type(AGENT_EXECUTION, definition.name),
-                    args=[check_start(start), *segments],
-                    id=chosen_id,
-                    task_queue=self.settings.task_queue,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    search_attributes=at_start(definition.name, tenant=start.tenant) if searchable else None,
-                    static_summary=about.summary,
-                    static_details=about.details,
-                    memo=about.memo,
-                    priority=Priority(fairness_key=start.tenant or None),
-                    rpc_timeout=ASK_TIMEOUT,
-                )
-            )
+            await self._begin(start, begins_with, chosen_id, about)
         except WorkflowAlreadyStartedError:
             remedy = "follow it" if initial and initial.execution_id else "read it, or choose another id"
             raise ExecutionExists(f"run {chosen_id} already exists; {remedy}") from None
         return chosen_id
+
+    async def _begin(
+        self, start: ExecutionInput, arguments: list[Any], id_: str, about: run_metadata.WorkflowDescription
+    ) -> None:
+        await answered(
+            self.temporal.start_workflow(
+                named_type(AGENT_EXECUTION, start.definition.name),
+                args=arguments,
+                id=id_,
+                task_queue=self.settings.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                search_attributes=at_start(start.definition.name, tenant=start.tenant) if start.searchable else None,
+                static_summary=about.summary,
+                static_details=about.details,
+                memo=about.memo,
+                priority=Priority(fairness_key=start.tenant or None),
+                rpc_timeout=ASK_TIMEOUT,
+            )
+        )
 
     @overload
     async def run(

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client.mcp_wait import listing_failure
 from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgressed, Watched
+from holdfast.client.worker_presence import listing_failure
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History

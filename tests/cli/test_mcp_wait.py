@@ -62,8 +62,10 @@ def test_a_run_that_has_not_begun_is_shown_with_what_it_waits_for_and_can_be_sto
     shown = project.run("show", id_)
     assert "it has ended with code 7" in shown.out + shown.err
     assert project.run("show", id_, "--json").document["model_wait"]["step_number"] == 0
-    for listing in (("list",), ("tree", id_), ("export", id_)):
+    for listing in (("list",), ("tree", id_)):
         listed = project.run(*listing)
         assert (listed.code, "Traceback" in listed.err) == (0, False), listed
+    exported = project.run("export", id_)
+    assert (exported.code, "has not begun yet" in exported.err) == (2, True)
     assert project.run("stop", id_).code == 0
     assert project.run("watch", id_).code == 3
