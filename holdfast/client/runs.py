@@ -184,9 +184,8 @@ class Runs:
         start, segments = (start, ()) if initial is None else initial.workflow_arguments(start)
         question = start.question or (initial.last_question if initial else "")
         about = run_metadata.of_run(definition, question, start.budget, __version__)
-        begins_with = [check_start(start), *segments]
         try:
-            await self._begin(start, begins_with, chosen_id, about)
+            await self._begin(start, [check_start(start), *segments], chosen_id, about)
         except WorkflowAlreadyStartedError:
             remedy = "follow it" if initial and initial.execution_id else "read it, or choose another id"
             raise ExecutionExists(f"run {chosen_id} already exists; {remedy}") from None
