@@ -36,6 +36,7 @@ from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
+    REPLY_KIND,
     RESOLVE_MCP_ACTIVITY,
 )
 from holdfast.core.wire.mcp_contracts import (
@@ -94,7 +95,8 @@ class McpTools:
     async def resolve(self, request: McpRequest) -> McpResolved:
         """List the tools of the servers and store them as a catalog. Fails without retry with InvalidInput."""
         try:
-            catalog = await self._pool.catalog(request.servers, request.agent, activity.info().workflow_id or "")
+            id_ = activity.info().workflow_id or ""
+            catalog = await self._pool.catalog(request.servers, request.agent, id_, request.tenant)
             digest = await self._records.write_catalog(catalog)
             changes = await self._changes(catalog, request)
         except HoldfastError as error:
@@ -116,8 +118,11 @@ class McpTools:
         return tool_changes(older, catalog, tuple(map(server_name, request.servers)))
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
-    async def call(self, request: McpCall) -> str | McpInputNeeded:
-        """Call the tool and return its answer as the bounded text that the model sees, or what its server asks for."""
+    async def call(self, request: McpCall) -> str | dict[str, str] | McpInputNeeded:
+        """Call the tool and return its answer as the bounded text that the model sees, or what its server asks for.
+
+        With the id of the server's process it is an object.
+        """
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
@@ -132,7 +137,11 @@ class McpTools:
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
             reply = await self._attempted(request, tool, traits, pinned.servers[tool.server])
-            return reply if isinstance(reply, McpInputNeeded) else reply.text
+        if isinstance(reply, McpInputNeeded):
+            return reply
+        if not reply.mcp_process:
+            return reply.text
+        return {"kind": REPLY_KIND, "text": reply.text, "mcp_process": reply.mcp_process}
 
     @activity.defn(name=SEARCH_TOOL)
     async def search(self, request: McpSearch) -> str:
@@ -173,6 +182,7 @@ class McpTools:
             attempt=attempt_number(traits),
             step=request.step,
             call_id=request.call_id,
+            tenant=request.tenant,
         )
         running = partial(self._reply, request, tool, traits, server, context)
         try:
@@ -197,11 +207,12 @@ class McpTools:
         started_at = clock()
         reports = CallReports(tool.name, context, pulse().report)
         try:
-            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, request.inputs)
+            answer = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, request.inputs)
         finally:
             reports.ended()
-        if isinstance(text, McpInputNeeded):
-            return text
+        if isinstance(answer, McpInputNeeded):
+            return answer
+        text = answer.text
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        return ToolReply(text=bounded_result(text))
+        return ToolReply(text=bounded_result(text), mcp_process=answer.process)

@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import LATE_SECONDS
 from holdfast.core.base.usage import Usage
-from holdfast.core.wire.contracts import DEBUG_QUERY, RECORD_ACTIVITY
+from holdfast.core.wire.contracts import DEBUG_QUERY, RECORD_ACTIVITY, RESOLVE_MCP_ACTIVITY
 from holdfast.runtime.model_progress import Progress
 
 LATE_SECONDS_MAX: Final = 10.0
@@ -59,7 +59,8 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     info = activity.info()
     if info.activity_type == RECORD_ACTIVITY:  # it may run after the run has ended, and running twice does no harm
         return FIRST
-    if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
+    has_time_limit = info.heartbeat_timeout is not None and info.activity_type != RESOLVE_MCP_ACTIVITY
+    if has_time_limit and info.schedule_to_close_timeout is not None:
         # with a time limit, schedule-to-close ends LATE_SECONDS after it (`workflows.execution.activity_calls`);
         # both moments are the server's: our clock must not decide about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)

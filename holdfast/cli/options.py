@@ -151,6 +151,9 @@ Metadata: TypeAlias = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
+Tenant: TypeAlias = Annotated[
+    str, typer.Option(help="On whose account it works: tools, MCP credentials and fairness go by it.", metavar="NAME")
+]
 Limit: TypeAlias = Annotated[int, typer.Option(help="At most this many.")]
 
 LATEST: Final = "--last"

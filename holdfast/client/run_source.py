@@ -18,6 +18,7 @@ from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
+from holdfast.client.worker_presence import listing_failure
 from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
@@ -59,6 +60,8 @@ class RunSource:
     state: AgentState | None = None
     listed: ExecutionSummary | None = None
     record: ExecutionRecord | None = None
+    begun: bool = True
+    """False while it waits for what its agent needs, such as the tools of MCP servers: it has no state yet."""
 
     @property
     def source(self) -> Source:
@@ -95,8 +98,8 @@ class RunSource:
         run = cls(holdfast, execution_id, listed=summary(described))
         if described.status is WorkflowExecutionStatus.COMPLETED:
             return _with_state(run, await client.state(execution_id))
-        await run._page(HEAD_ALONE)  # whether a worker answers for it
-        return run
+        head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
+        return cls(holdfast, execution_id, listed=run.listed, begun=head.execution is not None)
 
     async def whole(self) -> AgentState:
         """Return the whole state. Raises ServerUnavailable."""
@@ -115,7 +118,10 @@ class RunSource:
         return await waiting_below(self.holdfast.temporal, self.execution_id)
 
     async def model_wait(self) -> AttemptFailed | None:
-        """Return why the model call under way is tried again, and when; none where its first attempt is made."""
+        """Return why the model call under way, or the listing of MCP servers, is tried again, and when.
+
+        None where the first attempt is made.
+        """
         if self.state is not None:
             return None
         client = self.holdfast
@@ -124,7 +130,7 @@ class RunSource:
             number = model_step(call.activity_id)
             if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
                 return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
-        return None
+        return await listing_failure(reader, self.execution_id)
 
     async def pages(self, request: PageRequest) -> AsyncGenerator[StatePage]:
         """Yield the state in pages, from where `request` says on and not beyond its totals; each is let go of.

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -22,6 +22,7 @@ from holdfast.client.definition_files import find_subagents, given_agents
 from holdfast.client.execution_summaries import ExecutionSummary, at_start, listed_runs
 from holdfast.client.id_lookup import check_reference, check_run, find
 from holdfast.client.input_answers import InputAnswers
+from holdfast.client.run_options import RunOptions
 from holdfast.client.start_state import InitialState
 from holdfast.client.stop_requests import stop_run
 from holdfast.client.validation import (
@@ -33,6 +34,7 @@ from holdfast.client.validation import (
     check_question,
     check_start,
     check_stop,
+    check_tenant,
 )
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls, each_waiting_call, waiting_calls
 from holdfast.client.watch import watch
@@ -95,17 +97,6 @@ FOLLOW_SECONDS: Final = 0.25
 """How often `follow` looks for what is new."""
 
 
-class RunOptions(TypedDict, total=False):
-    """What `start` takes besides the agent and the question."""
-
-    state: AgentState | None
-    budget: ExecutionBudget | None
-    execution_id: str | None
-    agent_id: str | None
-    subagents: Iterable[AgentDefinition | Agent[Any]]
-    metadata: Mapping[str, JsonValue] | None
-
-
 class Runs(InputAnswers):
     """What a connection to a Temporal server can do with single runs. `Holdfast` adds agents, sessions and records."""
 
@@ -140,7 +131,7 @@ class Runs(InputAnswers):
         """
         return await find(self.temporal, reference, "run")
 
-    async def start(
+    async def start(  # noqa: PLR0913  # each is the caller's choice
         self,
         agent: AnyAgent,
         question: str = "",
@@ -151,6 +142,7 @@ class Runs(InputAnswers):
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
+        tenant: str = "",
     ) -> str:
         """Start a run and return its execution id at once.
 
@@ -165,6 +157,8 @@ class Runs(InputAnswers):
             subagents: those that this agent, or one of them, may call or hand to; besides those of the agents folder.
             metadata: what the run is about, for all but the model; a JSON object of at most RUN_METADATA_BYTES_MAX,
                 added to the agent's own. No secrets: histories hold it.
+            tenant: on whose account it works, at most 64 bytes: tools and the credentials of MCP servers go by it, and
+                tenants share busy workers fairly.
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable.
         """
@@ -184,32 +178,38 @@ class Runs(InputAnswers):
             budget=definition.budget.overridden_by(check_budget(budget)),
             subagents=agents,
             metadata=checked_metadata(metadata),
+            tenant=check_tenant(tenant) or (initial.tenant if initial else ""),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
         start, segments = (start, ()) if initial is None else initial.workflow_arguments(start)
-        question = start.question or (initial.last_question if initial else "")
-        about = run_metadata.of_run(definition, question, start.budget, __version__)
+        asked = start.question or (initial.last_question if initial else "")
+        about = run_metadata.of_run(definition, asked, start.budget, __version__)
         try:
-            await answered(
-                self.temporal.start_workflow(
-                    named_type(AGENT_EXECUTION, definition.name),
-                    args=[check_start(start), *segments],
-                    id=chosen_id,
-                    task_queue=self.settings.task_queue,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                    search_attributes=at_start(definition.name) if searchable else None,
-                    static_summary=about.summary,
-                    static_details=about.details,
-                    memo=about.memo,
-                    rpc_timeout=ASK_TIMEOUT,
-                )
-            )
+            await self._begin(start, [check_start(start), *segments], chosen_id, about)
         except WorkflowAlreadyStartedError:
             remedy = "follow it" if initial and initial.execution_id else "read it, or choose another id"
             raise ExecutionExists(f"run {chosen_id} already exists; {remedy}") from None
         return chosen_id
+
+    async def _begin(
+        self, start: ExecutionInput, arguments: list[Any], id_: str, about: run_metadata.WorkflowDescription
+    ) -> None:
+        starting = self.temporal.start_workflow(
+            named_type(AGENT_EXECUTION, start.definition.name),
+            args=arguments,
+            id=id_,
+            task_queue=self.settings.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            search_attributes=at_start(start.definition.name, tenant=start.tenant) if start.searchable else None,
+            static_summary=about.summary,
+            static_details=about.details,
+            memo=about.memo,
+            priority=Priority(fairness_key=start.tenant or None),
+            rpc_timeout=ASK_TIMEOUT,
+        )
+        await answered(starting)
 
     @overload
     async def run(

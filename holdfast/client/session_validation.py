@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from holdfast.client.validation import check_question, check_size
+from holdfast.client.validation import check_question, check_size, check_tenant
 from holdfast.core.agent.user_metadata import checked_metadata
-from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
+from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.validation_errors import problems_text
@@ -59,10 +59,7 @@ def update_id(message_id: str) -> str:
 def check_settings(**values: Any) -> SessionSettings:  # noqa: ANN401  # whatever a caller gave, checked here
     """Return how a session is to behave, if it can."""
     settings = checked(SessionSettings, "session", values)
-    if (size := len(settings.tenant.encode("utf-8", "surrogatepass"))) > TENANT_CHARS_MAX:
-        raise InvalidInput(f"the tenant {settings.tenant!r} has {size} bytes, at most {TENANT_CHARS_MAX} are allowed")
-    if not settings.tenant.isprintable():
-        raise InvalidInput(f"the tenant {settings.tenant!r} has unprintable characters; choose another name")
+    check_tenant(settings.tenant)
     return settings
 
 

@@ -37,6 +37,11 @@ class InitialState:
         return self.state.running.execution_id if self._is_under_way else None
 
     @property
+    def tenant(self) -> str:
+        """The tenant of the execution that is gone on with; empty where another one begins."""
+        return self.state.running.tenant if self._is_under_way else ""
+
+    @property
     def _is_under_way(self) -> bool:
         return self.state.status is ExecutionStatus.IN_PROGRESS
 

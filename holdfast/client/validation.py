@@ -18,6 +18,7 @@ from holdfast.core.base.bounds import (
     PAYLOAD_BYTES_MAX,
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
+    TENANT_CHARS_MAX,
 )
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
@@ -127,6 +128,16 @@ def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:
     if size > ARGUMENTS_BYTES_MAX:
         raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
     return decision
+
+
+def check_tenant(tenant: str) -> str:
+    """Return the name of a tenant if Temporal takes it as a fairness key."""
+    if (size := len(tenant.encode("utf-8", "surrogatepass"))) > TENANT_CHARS_MAX:
+        shown = repr(tenant[:TENANT_CHARS_MAX])
+        raise InvalidInput(f"the tenant {shown} has {size} bytes, at most {TENANT_CHARS_MAX} are allowed")
+    if not tenant.isprintable():
+        raise InvalidInput(f"the tenant {tenant!r} has unprintable characters; choose another name")
+    return tenant
 
 
 def check_limit(limit: int) -> int:

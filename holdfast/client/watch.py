@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client.watch_events import AnswerSeen, ToolProgressed, Watched
+from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgressed, Watched
+from holdfast.client.worker_presence import listing_failure
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
@@ -140,7 +141,10 @@ class _Run:
         """The model call under way."""
         self._tools: dict[str, ToolProgress | None] = {}
         """The tool calls under way, with the latest progress that was told."""
-        self._read_after = self._look_after = 0.0
+        self._listing: AttemptFailed | None = None
+        """The latest failure to list MCP servers that was told; only before the run's first event."""
+        self._read_after = 0.0
+        self._look_after = time.monotonic() + TOOL_LOOK_SECONDS
         self._children: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
         """The subagents under way, by their calls."""
 
@@ -242,14 +246,14 @@ class _Run:
 
     def _until_look(self) -> float | None:
         """Return the seconds until the calls under way are to be looked at; none when there are none."""
-        idle = self._answer is None and not self._tools
+        idle = self._answer is None and not self._tools and self._place > 0
         return None if idle else max(0.0, self._look_after - time.monotonic())
 
     async def _look(self, run_id: str) -> None:
         """Tell what is new of the model call, or the tool calls, under way."""
         if self._answer is None:
             began = time.monotonic()
-            await self._look_at_tools(run_id)
+            await (self._look_at_tools if self._place else self._look_at_listing)(run_id)
             self._look_after = _next_time(began, TOOL_LOOK_SECONDS)
         else:
             await self._look_at_answer(run_id)
@@ -260,6 +264,13 @@ class _Run:
             if report is not None and self._tools.get(report.call_id, report) != report:
                 self._tools[report.call_id] = report
                 await self._put(ToolProgressed.of(self.execution_id, report))
+
+    async def _look_at_listing(self, run_id: str) -> None:
+        """Tell why a run has not begun: servers whose tools cannot be listed."""
+        failure = await listing_failure(self._reader, self.execution_id, run_id)
+        if failure is not None and (self._listing is None or failure.attempt != self._listing.attempt):
+            self._listing = failure
+            await self._put(failure)
 
     async def _look_at_answer(self, run_id: str) -> None:
         answer, began = self._answer, time.monotonic()

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
-from holdfast.core.conversation.amounts import wait_line
+from holdfast.core.conversation.amounts import duration, wait_line
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import CallProgress
 from holdfast.core.wire.execution_events import AnyObserved
@@ -39,6 +39,7 @@ class TextDelta:
 class AttemptFailed:
     """An attempt of a model call failed and will be retried: the text received so far for this step is void.
 
+    With step 0, it was an attempt to list the tools of the agent's MCP servers: the run begins once they are known.
     `message` is the cause, as far as the server knows it; `next_at` is when the retry starts, if it has not started
     yet. Only clients that watch at that moment receive this event.
     """
@@ -52,7 +53,16 @@ class AttemptFailed:
 
     def line(self, now: datetime) -> str:
         """Return the line shown to people."""
+        if not self.step_number:
+            return listing_line(self.message, self.attempt, self.next_at, now)
         return retry_line(self.message, self.attempt, self.next_at, now)
+
+
+def listing_line(message: str, attempt: int, next_at: datetime | None, now: datetime) -> str:
+    """Return the line about a failed attempt to list MCP servers, which a run waits for before it begins."""
+    seconds = (next_at - now).total_seconds() if next_at is not None else 0.0
+    soon = f"in {duration(seconds)}" if seconds > 0 else "now"
+    return f"waiting for the agent's MCP servers, attempt {attempt} failed, next {soon}: {message}"
 
 
 def retry_line(message: str, attempt: int, next_at: datetime | None, now: datetime) -> str:

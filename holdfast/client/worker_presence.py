@@ -1,4 +1,4 @@
-"""Whether a worker serves a task queue, and why a workflow has not answered in time. Asks, never guesses."""
+"""Whether a worker serves a task queue, and why a workflow has not answered or begun. Asks, never guesses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from temporalio.client import Client as TemporalClient
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
+from holdfast.client.watch_events import AttemptFailed
+from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import worker_for
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, EventsPage
 
 ASK_TIMEOUT: Final = timedelta(seconds=3)
 """One question about a silence; whoever asks has waited long enough already."""
@@ -96,3 +99,12 @@ async def _failure(temporal: TemporalClient, call: PendingActivityInfo) -> str:
 
 def _ago(moment: datetime) -> str:
     return f"{max(0.0, (datetime.now(UTC) - moment).total_seconds()):.0f} s"
+
+
+async def listing_failure(reader: Reader[EventsPage], execution_id: str, run_id: str = "") -> AttemptFailed | None:
+    """Return the latest failure to list the servers' tools for a run; none while no attempt has failed."""
+    for call in await reader.calls(run_id):
+        if call.activity_type.name == RESOLVE_MCP_ACTIVITY and (message := await reader.failure(call)):
+            text = clamped(message, ERROR_CHARS_MAX)
+            return AttemptFailed(execution_id, 0, call.attempt - 1, text, next_attempt_at(call))
+    return None

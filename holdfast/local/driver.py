@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, TypeVar, assert_never, overload
+from typing import Any, Generic, TypeVar, Unpack, assert_never, overload
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -67,6 +67,7 @@ from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.local.call_tasks import CallTasks, ended_child
+from holdfast.local.execute_options import ExecuteOptions
 from holdfast.local.execution_records import recorded
 from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox, message_event, stop_event
@@ -171,6 +172,7 @@ class LocalDriver(Generic[AnswerT]):
         self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
         self._metadata: Mapping[str, JsonValue] = {}
+        self._tenant = ""
         self._requests: dict[str, RequestApproval] = {}
         """The approval requests, the latest for each call id."""
 
@@ -239,13 +241,10 @@ class LocalDriver(Generic[AnswerT]):
     async def run(
         self,
         question: str | AgentState,
-        *,
-        state: AgentState | None = None,
-        budget: ExecutionBudget | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        **options: Unpack[ExecuteOptions],
     ) -> RunResult[AnswerT]:
         """Return the end of the run, `output` and all. Raises ExecutionFailed; arguments as for `execute`."""
-        final = await self.execute(question, state=state, budget=budget, metadata=metadata)
+        final = await self.execute(question, **options)
         if final.status is ExecutionStatus.FAILED:
             why = final.stop_signal.message if final.stop_signal else "for no known reason"
             raise ExecutionFailed(f"run {final.running.execution_id} failed: {why}", final.to_dict())
@@ -254,10 +253,7 @@ class LocalDriver(Generic[AnswerT]):
     async def execute(
         self,
         question: str | AgentState,
-        *,
-        state: AgentState | None = None,
-        budget: ExecutionBudget | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        **options: Unpack[ExecuteOptions],
     ) -> AgentState:
         """Return the state after the agent has dealt with `question`, whatever its status.
 
@@ -268,8 +264,9 @@ class LocalDriver(Generic[AnswerT]):
             budget: limits that override the definition's, one by one.
             metadata: what the run is about, for tools, hooks, compilers and its subagents; added to the agent's own,
                 at most RUN_METADATA_BYTES_MAX. The model does not see them.
+            tenant: on whose account it works; tools see it.
         """
-        return [each async for each in self.iterate(question, state=state, budget=budget, metadata=metadata)][-1]
+        return [each async for each in self.iterate(question, **options)][-1]
 
     async def iterate(
         self,
@@ -278,6 +275,7 @@ class LocalDriver(Generic[AnswerT]):
         state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
+        tenant: str = "",
     ) -> AsyncGenerator[AgentState, None]:
         """Yield the state after every completed step, and the finished state last. Arguments as for `execute`.
 
@@ -286,7 +284,7 @@ class LocalDriver(Generic[AnswerT]):
         """
         if self._busy:
             raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
-        self._metadata = checked_metadata(metadata)
+        self._metadata, self._tenant = checked_metadata(metadata), tenant
         self._busy = True
         at = self._clock()
         state = self._beginning(question, state, at)
@@ -298,6 +296,7 @@ class LocalDriver(Generic[AnswerT]):
             budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
             metadata=self._metadata,
+            tenant=tenant,
         )
         self._inbox, self._change, self._requests = Inbox(), None, {}
         self._calls = CallTasks(self._inbox, self._clock)
@@ -493,7 +492,8 @@ class LocalDriver(Generic[AnswerT]):
         if self._listeners:
             child.wiretap(self._listeners.notify)
         self._children.append(child)
-        running = asyncio.create_task(child.execute(command.task, budget=command.budget, metadata=self._metadata))
+        run = child.execute(command.task, budget=command.budget, metadata=self._metadata, tenant=self._tenant)
+        running = asyncio.create_task(run)
         try:
             return await ended_child(running, child.stop)
         finally:

@@ -49,6 +49,8 @@ class McpAnswer:
 
     `is_error` is what the tool itself says. `structured` tells a `value` of null from none. With `questions` the call
     has not ended: the server asks a person for something first.
+    `is_error` is what the tool itself says. `structured` tells a `value` of null from none.
+    `process` is the id of the server's process, where that can remember something.
     """
 
     text: str
@@ -57,6 +59,7 @@ class McpAnswer:
     is_error: bool = False
     media: tuple[Media, ...] = ()
     questions: ServerQuestions | None = None
+    process: str = ""
 
     def with_warning(self, output: Mapping[str, Any] | None) -> McpAnswer:
         """Return the answer, with a warning in its text where it does not fit the schema `output`.

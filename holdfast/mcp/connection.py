@@ -11,10 +11,10 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
 from mcp.client import Client, ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, InputRequiredResult
@@ -25,31 +25,25 @@ from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
-from holdfast.core.tools.mcp_servers import VARIABLE, McpServer
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
+from holdfast.mcp.credentials import Credentials
 from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
-from holdfast.mcp.server_file import resolved_text
+from holdfast.mcp.stdio import ServerLog, StdioServer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from mcp.client import Transport
-    from mcp.client._transport import ReadStream, TransportStreams
-    from mcp.shared.message import SessionMessage
 
 LOGGER: Final = logging.getLogger("holdfast.mcp")
 
-# it prints a traceback with a piece of each line that it cannot read
-logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
-
-CONNECT_SECONDS_MAX: Final = 30.0
-"""How long a server may take to start and to say what it is: `npx` fetches a package in that time."""
-
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
+
+PLACE_CHARS_MAX: Final = 80
+"""As much of a server's address, or command, stands in an error: the cause comes behind it."""
 
 LOST: Final = (CONNECTION_CLOSED, "Connection closed")
 """The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
@@ -68,40 +62,47 @@ class OnProgress(Protocol):
 class McpConnection:
     """A connection to `server`: `async with` opens it, and closes it in bounded time.
 
-    `environment` has the values of the variables that the server's entry refers to. What a server started by a command
+    `environment` has the values of the variables that the server's entry refers to, and `credentials` what it may share
+    with other connections; by default, no tenant's. What a server started by a command
     writes to its stderr goes to `log`.
     """
 
-    def __init__(self, server: McpServer, environment: Mapping[str, str], log: TextIO) -> None:
+    def __init__(
+        self, server: McpServer, environment: Mapping[str, str], log: TextIO, credentials: Credentials | None = None
+    ) -> None:
         self.server: Final = server
-        self._environment = environment
+        self._credentials = credentials or Credentials(server, environment)
         self._log = log
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
         self._client: Client | None = None
+        self.process: Final = secrets.token_hex(8) if server.command and not server.stateless else ""
+        """An id of the server's process, where a command starts one that can remember something."""
         self._ended = False
+        self._ended_why = ""
         self._fates: dict[str, Fate] = {}
-        self._secrets: set[str] = set()
         self._unanswered = UnansweredQuestions()
 
     async def __aenter__(self) -> Self:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(opened), name=f"mcp {self.server.name}")
         try:
-            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            async with asyncio.timeout(self.server.start_timeout_seconds):
                 either: set[asyncio.Future[Any]] = {opened, self._owner}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             await self.__aexit__()
-            raise self._unavailable(f"it has not answered within {CONNECT_SECONDS_MAX:g} s") from None
+            why = f"it has not answered within {self.server.start_timeout_seconds:g} s (start_timeout_seconds)"
+            raise self._unavailable(why) from None
         except asyncio.CancelledError:
             await self.__aexit__()
             raise
         if not opened.done():
             error = self._owner.exception()
-            if isinstance(error, InvalidInput):  # of ours: a variable that is not set
+            if isinstance(error, InvalidInput | McpUnavailable):  # of ours: a variable that is not set, no token
                 raise error
-            raise self._unavailable(self._text(error) if error else "it ended at once") from None
+            why = self._ended_why or (self._text(error) if error else "it ended at once")
+            raise self._unavailable(why) from None
         self._client = opened.result()
         return self
 
@@ -109,6 +110,8 @@ class McpConnection:
         self._closing.set()
         if self._owner is None:
             return
+        if self._client is None:  # it is still being opened, which nobody waits for any more
+            self._owner.cancel()
         _, late = await asyncio.wait([self._owner], timeout=CLOSE_SECONDS_MAX)
         for task in late:
             task.cancel()
@@ -136,6 +139,7 @@ class McpConnection:
     async def ask(self, request: Callable[[ClientSession], Awaitable[T]], seconds_max: float) -> T:
         """Return the answer to a request that has no effect. Raises McpUnavailable, McpCallFailed."""
         session = self.client.session
+        await self._credentials.check()
         try:
             async with asyncio.timeout(seconds_max):
                 return await self._or_lost(request(session))
@@ -161,6 +165,7 @@ class McpConnection:
         server's, and McpOutcomeUnknown.
         """
         session = self.client.session
+        await self._credentials.check()
         limit = self.server.timeout_seconds if seconds_max is None else seconds_max
         token = secrets.token_hex(16)
         doing = session.call_tool(
@@ -189,7 +194,7 @@ class McpConnection:
             return McpAnswer(questions.text, questions=questions)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
-        answer = answer_of(result)
+        answer = replace(answer_of(result), process=self.process)
         return answer.with_note(unanswered_text(unanswered)) if unanswered else answer
 
     def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
@@ -209,7 +214,8 @@ class McpConnection:
             return await doing
         except MCPError as error:
             if (error.error.code, error.error.message) == LOST:
-                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
+                why = self._ended_why or self._text(error)
+                raise McpOutcomeUnknown(f"{self._named()} broke the connection: {why}") from None
             raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
         except ValidationError as error:
             text = f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
@@ -240,37 +246,20 @@ class McpConnection:
     async def _transport(self) -> AsyncGenerator[Transport]:
         server = self.server
         if server.url is not None:
-            headers = {name: self._header(name, value) for name, value in server.headers.items()}
-            async with http_client(headers, self._fates) as http:
-                url = self._resolved(server.url)
+            await self._credentials.check()
+            async with http_client(self._credentials, self._fates) as http:
+                url = self._credentials.resolved(server.url)
                 yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
             return
-        command, *arguments = (self._resolved(each) for each in server.command)
-        environment = {name: self._resolved(value) for name, value in server.env.items()}
-        started = StdioServerParameters(
-            command=command, args=arguments, env=environment, cwd=self._resolved(server.cwd) if server.cwd else None
-        )
-        yield self._watched(stdio_client(started, errlog=self._log))
+        command, *arguments = (self._credentials.resolved(each) for each in server.command)
+        environment = {name: self._credentials.resolved(value) for name, value in server.env.items()}
+        cwd = self._credentials.resolved(server.cwd) if server.cwd else None
+        log = ServerLog(server.name, self._log, self._credentials.redacted)
+        yield StdioServer([command, *arguments], environment, cwd, log, self._note_end).streams()
 
-    @asynccontextmanager
-    async def _watched(self, transport: Transport) -> AsyncGenerator[TransportStreams]:
-        """Note when the server ends: a call that comes later has not been sent."""
-        async with transport as (read, write):
-            yield _WatchedStream(read, self._note_end), write
-
-    def _note_end(self) -> None:
+    def _note_end(self, why: str) -> None:
         self._ended = True
-
-    def _header(self, name: str, value: str) -> str:
-        resolved = self._resolved(value)
-        if not resolved.isprintable():
-            problem = f"{self._named()}: the header {name!r} would hold a line end or a control character"
-            raise InvalidInput(f"{problem}; look at the variables that it names")
-        return resolved
-
-    def _resolved(self, text: str) -> str:
-        self._secrets |= {self._environment[name] for name in VARIABLE.findall(text) if self._environment.get(name)}
-        return resolved_text(text, self._environment, self.server.name)
+        self._ended_why = self._ended_why or why
 
     def _text(self, error: BaseException) -> str:
         """Return an error's text in one line, bounded, without the values of variables; of a group, its first's."""
@@ -279,49 +268,15 @@ class McpConnection:
         text = ""
         with suppress(Exception):
             text = str(error)
-        spellings = {spelling for value in self._secrets for spelling in (value, value.strip()) if spelling}
-        for spelling in sorted(spellings, key=len, reverse=True):
-            text = text.replace(spelling, "***")
-        return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())
+        text = self._credentials.redacted(text) or type(error).__name__
+        return " ".join(clamped(printable(text), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")
 
     def _unavailable(self, why: str) -> McpUnavailable:
-        return McpUnavailable(f"{self._named()} ({printable(self.server.place)[:200]}) cannot be used: {why}")
-
-
-class _WatchedStream:
-    """A stream of messages that says when it has ended."""
-
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_end = on_end
-
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+        place = printable(self.server.place)[:PLACE_CHARS_MAX]
+        return McpUnavailable(f"{self._named()} ({place}) cannot be used: {why}")
 
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from typing import Final, Literal
 
 import httpx2
 from typing_extensions import override
+
+from holdfast.core.base.errors import HoldfastError
+from holdfast.mcp.credentials import Credentials
 
 CONNECT_SECONDS: Final = 10.0
 """How long a connection, TLS included, may take."""
@@ -24,6 +28,7 @@ ERROR_BYTES_MAX: Final = 64 * 1024
 
 SESSION_HEADER: Final = "mcp-session-id"
 
+UNAUTHORIZED: Final = 401
 NOT_FOUND: Final = 404
 SERVER_ERRORS: Final = 500
 OK: Final = 200
@@ -107,6 +112,37 @@ class _Transport(httpx2.AsyncHTTPTransport):
             self._fates[token] = fate
 
 
+class ServerAuth(httpx2.Auth):
+    """Gives each request its headers as they are now, and a token of the server's grant, if it has one.
+
+    A 401 says that nothing was done: the request is sent once more, with another token.
+    """
+
+    def __init__(self, credentials: Credentials, fates: dict[str, Fate]) -> None:
+        self._credentials = credentials
+        self._fates = fates
+
+    @override
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        grant = self._credentials.grant
+        try:
+            request.headers.update(self._credentials.headers())
+            token = "" if grant is None else await grant.token()
+        except HoldfastError as error:
+            if (sent := _token_of(request)) is not None:
+                self._fates[sent] = "unsent"
+            raise httpx2.ConnectError(error.message, request=request) from None
+        if grant is None:
+            yield request
+            return
+        request.headers["Authorization"] = f"Bearer {token}"
+        response = yield request
+        if response.status_code == UNAUTHORIZED:
+            with suppress(HoldfastError):
+                request.headers["Authorization"] = f"Bearer {await grant.after_refusal(token)}"
+                yield request
+
+
 def _is_error(body: bytes) -> bool:
     """Return whether the body is an error in the protocol's own words."""
     try:
@@ -116,15 +152,16 @@ def _is_error(body: bytes) -> bool:
     return isinstance(message, dict) and "error" in message
 
 
-def http_client(headers: Mapping[str, str], fates: dict[str, Fate]) -> httpx2.AsyncClient:
-    """Return a client that sends `headers`; a call's own time limit bounds the silence within an answer.
+def http_client(credentials: Credentials, fates: dict[str, Fate]) -> httpx2.AsyncClient:
+    """Return a client that sends what `credentials` has; a call's own time limit bounds the silence within an answer.
 
     `fates` gets what became of each request with a token (REQUEST_META).
     """
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
     # without compression, so that the bytes counted are the bytes kept
-    sent = {**headers, "Accept-Encoding": "identity"}
-    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates))
+    sent = {"Accept-Encoding": "identity"}
+    auth = ServerAuth(credentials, fates)
+    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates), auth=auth)
 
 
 def _token_of(request: httpx2.Request) -> str | None:

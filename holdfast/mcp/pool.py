@@ -16,6 +16,7 @@ from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_servers import InlineServer, McpServer
+from holdfast.mcp.credentials import Credentials
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.connection import McpConnection
@@ -25,8 +26,11 @@ CONNECTIONS_MAX: Final = 64
 
 MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
 
-Key = tuple[str, str]
-"""A server's identity, and whose connection it is: an execution's, or everybody's."""
+Key = tuple[str, str, str]
+"""A server's identity, whose connection it is (an execution's, or everybody's), and the tenant if it matters."""
+
+CREDENTIALS_MAX: Final = 1_000
+"""For how many servers and tenants OAuth tokens are kept; those of the others are asked for again."""
 
 SHARED: Final = ""
 
@@ -62,6 +66,7 @@ class McpPool:
         self._environment = environment
         self._log = log or sys.stderr
         self._slots: dict[Key, _Slot] = {}
+        self._credentials: dict[tuple[str, str], Credentials] = {}
 
     def chosen(self, choices: Sequence[str | InlineServer], agent: str) -> tuple[McpServer, ...]:
         """Return an agent's servers. Raises InvalidInput for a name that is not known here, and an inline one."""
@@ -84,7 +89,7 @@ class McpPool:
         return {**named, **({each.name: each for each in catalog.inline} if self._inline else {})}
 
     async def catalog(
-        self, choices: Sequence[str | InlineServer], agent: str, execution_id: str = SHARED
+        self, choices: Sequence[str | InlineServer], agent: str, execution_id: str = SHARED, tenant: str = ""
     ) -> McpCatalog:
         """Return the tools of an agent's servers. Raises InvalidInput, McpUnavailable, McpCallFailed."""
         servers = self.chosen(choices, agent)
@@ -92,20 +97,25 @@ class McpPool:
         from holdfast.mcp.listing import catalog_of  # noqa: PLC0415  # an extra
 
         async with AsyncExitStack() as scope:
-            borrowed = (scope.enter_async_context(self.connection(server, execution_id)) for server in servers)
+            borrowed = (scope.enter_async_context(self.connection(server, execution_id, tenant)) for server in servers)
             listed = await catalog_of([await each for each in borrowed])
         return replace(listed, inline=tuple(each for each in servers if isinstance(each, InlineServer)))
 
     @asynccontextmanager
-    async def connection(self, server: McpServer, execution_id: str = SHARED) -> AsyncGenerator[McpConnection]:
-        """Lend a connection to `server`, opened if need be. Raises McpUnavailable."""
+    async def connection(
+        self, server: McpServer, execution_id: str = SHARED, tenant: str = ""
+    ) -> AsyncGenerator[McpConnection]:
+        """Lend a connection to `server`, opened if need be. Raises McpUnavailable, InvalidInput.
+
+        Where the server's entry names the tenant, only runs of the same one share it.
+        """
         _check_installed()
-        owner = SHARED
-        async with self._lent((_identity(server), owner), server) as connection:
+        tenant = tenant if server.is_per_tenant else ""
+        async with self._lent((_identity(server), SHARED, tenant), server) as connection:
             if connection.is_shareable or not execution_id:
                 yield connection
                 return
-        async with self._lent((_identity(server), execution_id), server) as connection:
+        async with self._lent((_identity(server), execution_id, tenant), server) as connection:
             yield connection
 
     @asynccontextmanager
@@ -121,13 +131,22 @@ class McpPool:
                     if slot.connection is not None:
                         await slot.connection.__aexit__()
                     slot.connection = None
-                    opened = McpConnection(server, self._environment, self._log)
+                    opened = McpConnection(server, self._environment, self._log, self._known(server, key[2]))
                     await opened.__aenter__()
                     slot.connection = opened
             yield slot.connection
         finally:
             slot.users -= 1
             await self._close_surplus()
+
+    def _known(self, server: McpServer, tenant: str) -> Credentials:
+        """Return the credentials of that server and tenant: connections share one grant."""
+        key = (_identity(server), tenant)
+        credentials = self._credentials.pop(key, None)
+        self._credentials[key] = credentials or Credentials(server, self._environment, tenant)
+        while len(self._credentials) > CREDENTIALS_MAX:
+            self._credentials.pop(next(iter(self._credentials)))
+        return self._credentials[key]
 
     async def _close_surplus(self) -> None:
         while len(self._slots) > CONNECTIONS_MAX:

@@ -15,7 +15,8 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
-from holdfast.core.tools.mcp_servers import SERVERS_MAX, VARIABLE, InlineServer, McpServer
+from holdfast.core.tools.mcp_servers import SERVERS_MAX, InlineServer, McpServer
+from holdfast.mcp.credentials import not_set
 from holdfast.runtime.plain_yaml import PlainLoader
 
 DEFAULT_FILE: Final = Path("mcp.yaml")
@@ -104,9 +105,7 @@ def start_problems(
     """
     problems: list[str] = []
     for server in servers.values():
-        texts = (server.url or "", *server.command, server.cwd or "", *server.headers.values(), *server.env.values())
-        names = dict.fromkeys(name for text in texts for name in VARIABLE.findall(text) if name not in environment)
-        problems += [_not_set(name, server.name) for name in names]
+        problems += [not_set(name, server.name) for name in server.variables if name not in environment]
     for agent in agents:
         for each in agent.mcp:
             if isinstance(each, InlineServer):
@@ -116,16 +115,3 @@ def start_problems(
                 problems.append(f"agent {agent.name!r} names the MCP server {each!r}, {nearest(each, servers)}")
     more = [f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"]
     return (*problems[:START_PROBLEMS_MAX], *(more if len(problems) > START_PROBLEMS_MAX else []))
-
-
-def resolved_text(text: str, environment: Mapping[str, str], server: str) -> str:
-    """Return `text` with the values of the variables it refers to. Raises InvalidInput for one that is not set."""
-    for name in VARIABLE.findall(text):
-        if name not in environment:
-            raise InvalidInput(_not_set(name, server))
-    return VARIABLE.sub(lambda match: environment[match[1]], text)
-
-
-def _not_set(variable: str, server: str) -> str:
-    problem = f"the MCP server {server!r} needs the variable {variable}, which is not set"
-    return f"{problem}; set it where the worker (or `holdfast mcp`) is started"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import JsonValue
 
@@ -22,6 +22,9 @@ from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, w
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
 from holdfast.mcp.pool import McpPool
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.mcp.answers import McpAnswer
 
 TRIES_MAX: Final = 3
 """How often a server is tried that cannot be reached: nothing has been called yet."""
@@ -77,8 +80,8 @@ async def call_mcp_tool(
     context: ToolContext,
     reporter: CallReporter = NO_REPORTER,
     inputs: McpInputs | None = None,
-) -> str | McpInputNeeded:
-    """Call the tool, and return its answer as text, or what its server asks a person for before it goes on.
+) -> McpAnswer | McpInputNeeded:
+    """Call the tool, and return its answer, or what its server asks a person for before it goes on.
 
     Cancelling this cancels the call at the server. `inputs` goes on with a call whose server has asked.
     `reporter` gets what the server reports of its progress.
@@ -92,7 +95,7 @@ async def call_mcp_tool(
 
     for tried in range(1, TRIES_MAX + 1):
         try:
-            async with pool.connection(server, context.execution_id) as connection:
+            async with pool.connection(server, context.execution_id, context.tenant) as connection:
                 meta = {KEY_META: context.idempotency_key}
                 answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report, inputs=inputs)
         except McpUnavailable:
@@ -111,7 +114,7 @@ async def call_mcp_tool(
                     seconds_max=seconds,
                     request_state=asked.request_state,
                 )
-            return answer.text
+            return answer
     raise AssertionError("the last try returns or raises")
 
 

@@ -20,8 +20,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, SynchronousMultiSpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import Decision, Sampler
+from opentelemetry.util.types import Attributes
 from temporalio.client import Interceptor as ClientInterceptor
-from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
+from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, ReplaySafeTracerProvider, create_tracer_provider
+from typing_extensions import override
 
 from holdfast.runtime.process_exit import before_leaving
 from holdfast.telemetry.settings import Telemetry
@@ -33,6 +35,12 @@ SERVICE: Final = "holdfast"
 
 UNNAMED: Final = "unknown_service"
 """OpenTelemetry's own default, which SERVICE replaces."""
+
+UNHEARD: Final = frozenset({"mcp-python-sdk"})
+"""Libraries whose own spans are left out: they would tell the texts of errors, which can quote anything.
+
+The MCP SDK sends a server the place in the trace that it finds, in `_meta` (SEP-414): so that is our tool call's.
+"""
 
 FLUSH_SECONDS: Final = 2.0
 """How long an exiting process waits for its collector; spans not exported by then are lost."""
@@ -79,6 +87,23 @@ class Tracing:
         flushing.join(FLUSH_SECONDS)
 
 
+class _Provider(ReplaySafeTracerProvider):
+    """The provider of all but UNHEARD, whose code then sees the span that it is called in, ours."""
+
+    @override
+    def get_tracer(
+        self,
+        instrumenting_module_name: str,
+        instrumenting_library_version: str | None = None,
+        schema_url: str | None = None,
+        attributes: Attributes = None,
+    ) -> trace.Tracer:
+        if instrumenting_module_name in UNHEARD:
+            return trace.NoOpTracer()
+        library = (instrumenting_module_name, instrumenting_library_version)
+        return super().get_tracer(*library, schema_url, attributes)
+
+
 _running: Final = list[Tracing]()
 """The process's tracing, once started: OpenTelemetry's global provider can be set only once."""
 
@@ -107,10 +132,14 @@ def begin(processor: SpanProcessor) -> Tracing:
     processors = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]  # OpenTelemetry's
     processors.add_span_processor(processor)
     sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER has it
-    trace.set_tracer_provider(
-        create_tracer_provider(
-            sampler=sampler, resource=resource, shutdown_on_exit=False, active_span_processor=processors
-        )
+    ids = create_tracer_provider(shutdown_on_exit=False).id_generator()
+    provider = TracerProvider(
+        sampler=sampler,
+        resource=resource,
+        shutdown_on_exit=False,
+        active_span_processor=processors,
+        id_generator=ids,
     )
+    trace.set_tracer_provider(_Provider(provider, ids))
     _running.append(Tracing(sampler, resource, processors))
     return _running[0]

@@ -126,7 +126,7 @@ def _with(view: LiveView, run: RunView) -> LiveView:
 def _started(view: LiveView, event: execution_events.AgentExecutionStarted) -> LiveView:
     previous = view.runs.get(event.execution_id)
     run = previous or RunView(execution_id=event.execution_id)
-    began = with_changes(run, agent=event.agent, status=ExecutionStatus.IN_PROGRESS)
+    began = with_changes(run, agent=event.agent, status=ExecutionStatus.IN_PROGRESS, why="")
     view = _with(view, with_changes(began, started_at=run.started_at or event.at, completed_at=None))
     if previous is not None:
         return view
@@ -138,6 +138,8 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
     match event:
         case TextDelta():
             return _step(run, event.step_number, lambda step: _texted(step, event))
+        case AttemptFailed(step_number=0):
+            return with_changes(run, why=event.message[:LIVE_RESULT_CHARS_MAX])
         case AttemptFailed():
             return _retried(run, event)
         case ToolProgressed():

@@ -30,7 +30,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
-from holdfast.core.tools.mcp_servers import InlineServer, McpServer
+from holdfast.core.tools.mcp_servers import InlineServer, McpOAuth, McpServer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
@@ -283,7 +283,11 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         McpServer,
         name=st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True),
         url=st.just("https://example.org/mcp"),
-        headers=st.just({"Authorization": "Bearer ${TOKEN}"}),
+        headers=st.just({"Accept-Language": "${LANGUAGE}"}),
+        oauth=st.none()
+        | st.builds(
+            McpOAuth, token_url=st.just("https://x.example/t"), client_id=st.just("a"), client_secret=st.just("b")
+        ),
         tools=st.none() | st.just(("a", "b")),
         trusted=st.booleans(),
     ),

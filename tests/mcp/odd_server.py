@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -85,7 +87,7 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
                 }
             )
         case "huge":
-            text = "x" * 20_000_000
+            text = "x" * 50_000_000
             send(
                 {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
             )
@@ -119,6 +121,16 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
                 send({"id": f"question-{number}", "method": "elicitation/create", "params": about})
             said = [json.loads(sys.stdin.readline())["result"]["action"] for _ in range(2)]
             say(identity, f"they said {' and '.join(said)}", {"n": 1})
+        case "late":
+            time.sleep(2)
+            say(identity, "late", {"n": 1})
+        case "chatty":
+            sys.stderr.write(f"my key is {os.environ['KEY']}\n" + "z" * 100_000 + "\n" + "noise\n" * 5_000)
+            sys.stderr.flush()
+            say(identity, "after", {"n": 1})
+        case "family":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            say(identity, str(child.pid), {"n": child.pid})
         case _:  # silent
             time.sleep(3600)
 

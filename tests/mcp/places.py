@@ -38,14 +38,14 @@ def odd(mode: str, **fields: object) -> McpServer:
 
 @asynccontextmanager
 async def over_http(
-    ledger: Path, program: str = "servers.py"
+    ledger: Path, program: str = "servers.py", *arguments: str
 ) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
-    """The well-behaved server over HTTP, and its process."""
+    """The well-behaved server over HTTP, or another `program` of this folder, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(HERE / program), "http", str(port)),
+        *(sys.executable, str(HERE / program), "http", str(port), *arguments),
         env={**os.environ, "LEDGER": str(ledger)},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

@@ -117,7 +117,7 @@ async def test_a_call_to_an_http_server_that_has_gone_was_not_sent(tmp_path: Pat
     ("server", "why"),
     [
         (McpServer(name="gone", command=("/no/such/program",)), "No such file"),
-        (McpServer(name="gone", command=(sys.executable, "-c", "print('hi')")), "closed"),
+        (McpServer(name="gone", command=(sys.executable, "-c", "print('hi')")), "it has ended with code 0"),
         (McpServer(name="gone", url="http://127.0.0.1:9/mcp"), "connection attempts failed"),
     ],
 )

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import ToolContext
+from holdfast.mcp.answers import McpAnswer
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown
 from holdfast.mcp.listing import catalog_of, offer_of
 from holdfast.mcp.pool import McpPool
@@ -103,7 +104,9 @@ async def test_the_memory_server_keeps_what_it_was_told(programs: Path, tmp_path
         tools = {tool.tool: tool for tool in (await pool.catalog(("memory",), "clerk")).tools}
         entity: dict[str, JsonValue] = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
         await call_mcp_tool(pool, server, tools["create_entities"], {"entities": [entity]}, context)
-        graph = json.loads(str(await call_mcp_tool(pool, server, tools["read_graph"], {}, context)))
+        answer = await call_mcp_tool(pool, server, tools["read_graph"], {}, context)
+        assert isinstance(answer, McpAnswer)
+        graph = json.loads(answer.text)
         with pytest.raises(McpCallFailed):
             await call_mcp_tool(pool, server, tools["create_entities"], {"entities": "Ada"}, context)
     finally:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHandle
 
-from holdfast import AgentDefinition, ExecutionBudget, tool
+from holdfast import AgentDefinition, ExecutionBudget, ToolContext, tool
 from holdfast.client import Holdfast, Settings, ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.registry import AgentRegistry
-from holdfast.core.base.errors import ExecutionFailed, InvalidArguments
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ExecutionFailed, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_servers import McpServer
@@ -26,6 +29,8 @@ from tests.mcp.places import noted, trial, until_noted
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
+from workflows.execution import mcp_calls
+from workflows.timeouts import CallTimes
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
@@ -261,3 +266,71 @@ async def test_a_variable_that_is_not_set_ends_the_run_at_once(serve: Serve) -> 
     async with serve([say("never")], mcp=servers) as served:
         with pytest.raises(ExecutionFailed, match="needs the variable NOT_SET_ANYWHERE"):
             await asyncio.wait_for(served.client.run(AGENT, "pay"), 20)
+
+
+async def test_a_model_is_told_once_that_its_server_was_started_anew(serve: Serve, tmp_path: Path) -> None:
+    script = [call("till_add", a=1, b=2), call("till_die"), call("till_add", a=3, b=4), call("till_add", a=5, b=6)]
+    async with serve([*script, say("done")], mcp=stdio(tmp_path / "mcp")) as served:
+        result = await served.client.run(AGENT, "add")
+        await replayed(served.client, result.state.running.execution_id)
+    first, _, anew, last = (step.tool_executions[0].result for step in result.state.steps[:4])
+    note = "[the MCP server 'till' runs in another process than at the last call: what it remembered is gone]"
+    assert (first, anew, last) == ("3", f"{note}\n7", "11")
+
+
+async def test_a_model_is_told_when_another_worker_goes_on(serve: Serve, tmp_path: Path) -> None:
+    ledger = tmp_path / "mcp"
+    agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_pay",)),))
+    async with serve([call("till_add", a=1, b=2), call("till_pay", amount=5)], mcp=stdio(ledger)) as served:
+        execution_id = await served.client.start(agent, "pay")
+        [call_id] = await waiting_calls(served.client, execution_id)
+    async with serve([say("done")], mcp=stdio(ledger)) as served:
+        await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        state = await served.client.result(execution_id)
+    assert str(state.steps[1].tool_executions[0].result).startswith("[the MCP server 'till' runs in another process")
+
+
+async def test_a_server_that_remembers_nothing_may_change_its_process(serve: Serve, tmp_path: Path) -> None:
+    script = [call("till_add", a=1, b=2), call("till_die"), call("till_add", a=3, b=4), say("done")]
+    async with serve(script, mcp=stdio(tmp_path / "mcp", stateless=True)) as served:
+        result = await served.client.run(AGENT, "add")
+    assert result.state.steps[2].tool_executions[0].result == "7"
+
+
+async def test_a_run_has_the_tenant_it_was_started_for_and_so_have_its_subagents(serve: Serve) -> None:
+    seen: list[str] = []
+
+    @tool
+    def whose(context: ToolContext) -> str:
+        """Say whose it is."""
+        seen.append(context.tenant)
+        return context.tenant
+
+    helper = AgentDefinition(name="helper", tools=("whose",))
+    boss = AgentDefinition(name="boss", tools=("whose",), subagents=("helper",))
+    script = [call("whose"), call("delegate", agent="helper", task="look"), call("whose"), say("looked"), say("done")]
+    async with serve(script, [whose]) as served:
+        result = await served.client.run(boss, "whose?", subagents=[helper], tenant="acme")
+        record = await served.client.record(result.state.running.execution_id)
+        described = await served.client.temporal.get_workflow_handle(result.state.running.execution_id).describe()
+        with pytest.raises(InvalidInput, match="unprintable"):
+            await served.client.start(boss, "?", subagents=[helper], tenant="a\0")
+    assert seen == ["acme", "acme"]
+    assert (result.state.running.tenant, record.tenant) == ("acme", "acme")
+    assert described.raw_description.workflow_execution_info.priority.fairness_key == "acme"
+
+
+async def test_servers_that_cannot_be_listed_fail_the_run_with_the_cause_and_without_a_charge(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = CallTimes(attempt=timedelta(seconds=3), total=timedelta(seconds=12), wait=timedelta(seconds=1))
+    monkeypatch.setattr(mcp_calls, "MCP", short)
+    broken = {"till": McpServer(name="till", command=(sys.executable, "-c", "import sys; sys.exit(7)"))}
+    agent = replace(AGENT, budget=ExecutionBudget(max_tokens=50_000))
+    async with serve([say("never")], mcp=broken) as served:
+        execution_id = await served.client.start(agent, "pay")
+        with pytest.raises(ExecutionFailed, match=r"the MCP server 'till' .* has ended with code 7") as caught:
+            await asyncio.wait_for(served.client.result(execution_id), 90)
+        assert served.endpoint.requests == ()
+    state = AgentState.from_dict(caught.value.state or {})
+    assert state.usage == NOTHING_USED

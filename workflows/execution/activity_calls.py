@@ -21,7 +21,7 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name, input_name
 from holdfast.core.agent.hooks import HookRun
-from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN, WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
@@ -398,5 +398,7 @@ def _reply(result: object) -> ToolReply:
     # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
     if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
         reply = replace(reply, result_type="json")
+    if isinstance(process := fields.get("mcp_process"), str):
+        reply = replace(reply, mcp_process=process[:WORD_CHARS_MAX])
     # the loop checks them: a worker in another language can have written anything
     return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply

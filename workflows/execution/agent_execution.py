@@ -333,7 +333,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         if size > bounds.CARRIED_BYTES_MAX:
             text = f"the conversation and its steps take {size:,} bytes; start a new run from its answer so far"
             error = ErrorRecord(type="HistoryLimit", message=text, source="driver")
-            self._inbox.append(DriverFailed(error=error, at=workflow.now()))
+            self._inbox.append(DriverFailed(error=error, at=workflow.now(), lost=False))
             return
         carried = CarriedRun(
             head=without_bulk(self._state),
@@ -379,7 +379,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             if workflow.cancellation_reason() is not None:
                 self._cancelled()
                 return
-            self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now()))
+            self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now(), lost=False))
 
     def _begin_with(self, catalog: ToolCatalog) -> None:
         """Begin the execution with the tools that the worker resolved."""

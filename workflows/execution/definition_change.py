@@ -103,7 +103,7 @@ async def _resolved(
     *,
     handoff: bool = False,
 ) -> ResolvedChange:
-    mcp = await resolve_mcp(start.definition, None, unwanted, state.mcp_catalog)
+    mcp = await resolve_mcp(start, None, unwanted, state.mcp_catalog)
     if isinstance(mcp, Unlisted):
         raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
     catalog = await resolve_tools(start.definition, mcp)

@@ -154,8 +154,9 @@ class Executor:
         """Run a tool."""
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
+        tenant, inputs = self._state().running.tenant, self._inputs(command)
+        mcp = mcp_input(command, traits, self._transcript.opening, tenant, inputs)
         try:
-            mcp = mcp_input(command, traits, self._transcript.opening, self._inputs(command))
             result = await call_tool(command, traits, self._time_left(), mcp)
         except ActivityError as error:
             if traits.local:
@@ -169,7 +170,8 @@ class Executor:
             asked = (result.server, result.requests, result.seconds_max)
             return (InputNeeded(call.id, *asked, started_at=started_at, at=workflow.now()),)
         stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
+        at, process = workflow.now(), result.mcp_process if traits.mcp is not None else ""
+        return (ToolReturned(call.id, result.text, started_at, at, stop, facts, kind, metadata, process),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place; those of the input guard once the model call is under way."""
@@ -216,6 +218,7 @@ class Executor:
             budget=command.budget,
             subagents=reachable(definition, self._start.subagents),
             metadata=self._start.metadata,
+            tenant=self._start.tenant,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
             searchable=self._start.searchable,

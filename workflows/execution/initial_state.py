@@ -49,4 +49,5 @@ def started(start: ExecutionInput, catalog: ToolCatalog | None) -> ExecutionStar
         at=workflow.info().workflow_start_time,
         metadata=start.metadata,
         mcp=catalog.pinned if catalog else None,
+        tenant=start.tenant,
     )

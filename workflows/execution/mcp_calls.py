@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError  # noqa: A004  # its name
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.budget import ExecutionBudget
@@ -50,7 +51,7 @@ def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
 
 
 async def resolve_mcp(
-    definition: AgentDefinition, time_left: timedelta | None, unwanted: Callable[[], bool], previous: str | None
+    start: ExecutionInput, time_left: timedelta | None, unwanted: Callable[[], bool], previous: str | None
 ) -> Listing:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
@@ -59,9 +60,9 @@ async def resolve_mcp(
     None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
     starts. Raises ActivityError.
     """
-    if not definition.mcp:
+    if not start.definition.mcp:
         return None
-    listing = asyncio.create_task(_listed(definition, previous))
+    listing = asyncio.create_task(_listed(start, previous))
     # one that is cancelled ends with an error that nobody reads
     listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
@@ -80,11 +81,11 @@ async def resolve_at_start(
 ) -> Listing:
     """Return the catalog for a run that begins; as `resolve_mcp`."""
     seconds = time_for(start.budget, begins_at)
-    return await resolve_mcp(start.definition, seconds, partial(is_stopping, inbox), previous)
+    return await resolve_mcp(start, seconds, partial(is_stopping, inbox), previous)
 
 
 def mcp_input(
-    command: CallTool, traits: ToolTraits, opening: TranscriptPrefix, inputs: McpInputs | None
+    command: CallTool, traits: ToolTraits, opening: TranscriptPrefix, tenant: str, inputs: McpInputs | None
 ) -> McpCall | McpSearch | None:
     """Return the input of a call that concerns the catalog that the run has pinned; none for any other tool's.
 
@@ -104,14 +105,35 @@ def mcp_input(
         arguments=call.arguments,
         step=command.step_number,
         call_id=call.id,
+        tenant=tenant,
         inputs=inputs,
     )
 
 
-async def _listed(definition: AgentDefinition, previous: str | None) -> McpResolved:
+async def _listed(start: ExecutionInput, previous: str | None) -> McpResolved:
+    try:
+        return await _attempts(start, previous)
+    except ActivityError as error:
+        if isinstance(error.cause, TimeoutError):
+            raise _not_in_time(start.definition, error.cause) from None
+        raise
+
+
+def _not_in_time(definition: AgentDefinition, timeout: TimeoutError) -> ApplicationError:
+    """Return the error of a listing that was given up, with the cause of its last attempt, as far as that is known."""
+    last, tried = timeout.cause, f"given up after {MCP.total.total_seconds():g} s"
+    if isinstance(last, ApplicationError):
+        return ApplicationError(f"{last.message} ({tried})", type=last.type, non_retryable=True)
+    servers = ", ".join(map(repr, definition.mcp_names))
+    text = f"the MCP servers {servers} have not listed their tools in time ({tried}); is a worker there?"
+    return ApplicationError(text, type="McpUnavailable", non_retryable=True)
+
+
+async def _attempts(start: ExecutionInput, previous: str | None) -> McpResolved:
+    definition = start.definition
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,
-        McpRequest(agent=definition.name, servers=definition.mcp, previous=previous),
+        McpRequest(agent=definition.name, servers=definition.mcp, previous=previous, tenant=start.tenant),
         result_type=McpResolved,
         start_to_close_timeout=MCP.attempt,
         schedule_to_close_timeout=MCP.total,

@@ -76,6 +76,7 @@ class ChildExecution:
             budget=command.definition.budget,
             subagents=command.subagents,
             metadata=command.metadata,
+            tenant=settings.tenant,
             searchable=settings.searchable,
             continue_events=settings.continue_events,
             session=start,

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from holdfast.cli.busy_indicator import busy
 from holdfast.cli.command_context import ask_server
-from holdfast.cli.options import AsJson, McpFile, with_server
+from holdfast.cli.options import AsJson, McpFile, Tenant, with_server
 from holdfast.cli.screens import mcp_changes, output
 from holdfast.connection.settings import Settings
 from holdfast.core.base.did_you_mean import suggestion
@@ -53,6 +53,7 @@ def mcp(
         str | None,
         typer.Option(help="Show how its tools differ from those that this run has pinned.", metavar="RUN"),
     ] = None,
+    tenant: Tenant = "",
     mcp_file: McpFile = None,
     as_json: AsJson = False,
     settings: Settings,
@@ -77,15 +78,15 @@ def mcp(
 
         older = ask_server(settings, lambda holdfast: pinned_catalog(holdfast, since))
         with asking:
-            catalog, _ = asyncio.run(_looked_at(servers[server]))
+            catalog, _ = asyncio.run(_looked_at(servers[server], tenant))
         mcp_changes.show(server, catalog.changes_since(older.of(server)), as_json=as_json)
     elif call is None:
         with asking:
-            catalog, offer = asyncio.run(_looked_at(servers[server]))
+            catalog, offer = asyncio.run(_looked_at(servers[server], tenant))
         _offer(servers[server], catalog, offer, as_json=as_json)
     else:
         with asking:
-            answer = asyncio.run(_called(servers[server], call, _arguments(args)))
+            answer = asyncio.run(_called(servers[server], call, _arguments(args), tenant))
         _answer(answer, as_json=as_json)
 
 
@@ -106,21 +107,21 @@ def _arguments(text: str) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", value)
 
 
-async def _looked_at(server: McpServer) -> tuple[McpCatalog, Offer]:
+async def _looked_at(server: McpServer, tenant: str) -> tuple[McpCatalog, Offer]:
     from holdfast.mcp.listing import catalog_of, offer_of
 
     pool = McpPool({server.name: server}, os.environ)
     try:
-        async with pool.connection(server) as connection:
+        async with pool.connection(server, tenant=tenant) as connection:
             return await catalog_of([connection]), await offer_of(connection)
     finally:
         await pool.close()
 
 
-async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue]) -> McpAnswer:
+async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue], tenant: str) -> McpAnswer:
     pool = McpPool({server.name: server}, os.environ)
     try:
-        async with pool.connection(server) as connection:
+        async with pool.connection(server, tenant=tenant) as connection:
             return await connection.call(await _own_name(connection, tool), arguments)
     finally:
         await pool.close()

@@ -17,7 +17,7 @@ from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.command_context import ask_server, connected, metadata_of, page_of, read_text, resolve_id, state_of
 from holdfast.cli.limit_options import with_limits
-from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, with_server
+from holdfast.cli.options import AsJson, Metadata, Query, Tenant, UnderWayId, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Steps
 from holdfast.cli.shell_completion import agent_names
@@ -57,6 +57,7 @@ def run(
     budget: ExecutionBudget,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     metadata: Metadata = None,
+    tenant: Tenant = "",
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
     settings: Settings,
@@ -65,7 +66,7 @@ def run(
     if question == from_file == "-":
         raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
     state = None if from_file is None else state_of(from_file)
-    start = _Start(agent, read_text(question), state, budget, execution_id, metadata_of(metadata))
+    start = _Start(agent, read_text(question), state, budget, execution_id, metadata_of(metadata), tenant)
     raise typer.Exit(asyncio.run(_run(settings, start, detach=detach, as_json=as_json)))
 
 
@@ -124,6 +125,7 @@ class _Start:
     budget: ExecutionBudget
     execution_id: str | None
     metadata: Mapping[str, JsonValue]
+    tenant: str
 
 
 async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
@@ -139,6 +141,7 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
                 budget=start.budget,
                 execution_id=chosen,
                 metadata=start.metadata,
+                tenant=start.tenant,
             )
     except asyncio.CancelledError:
         output.hint(f"the run may have started anyway: holdfast show {chosen}, holdfast stop {chosen}")

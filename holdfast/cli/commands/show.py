@@ -14,6 +14,7 @@ from holdfast.cli.command_context import connected, page_of, resolve_id
 from holdfast.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.connection.settings import Settings
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.contracts import PageRequest
 from holdfast.core.wire.execution_events import AnyObserved
@@ -66,6 +67,9 @@ async def _show(settings: Settings, id_: str, view: str | None, *, full: bool, a
 
     with busy("looking for the run"):
         run = await RunSource.find(holdfast, await _run_of(holdfast, id_) if is_session else id_)
+    if not run.begun:
+        await _not_begun(run, as_json=as_json)
+        return
     if run.source == "record":
         output.hint("the server has forgotten this run, or no worker answers for it: read from its record")
     match view:
@@ -92,6 +96,9 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 
     with busy("reading the run"):
         run = await RunSource.find(holdfast, execution_id)
+        if not run.begun:
+            await _not_begun(run, as_json=as_json)
+            return
         state, wait, below = (
             await run.whole(),
             await run.model_wait(),
@@ -108,6 +115,19 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
         pending_calls.print_waiting(below)
         if wait is not None:
             output.say(wait.line(datetime.now(UTC)))
+
+
+async def _not_begun(run: RunSource, *, as_json: bool) -> None:
+    """Print what a run waits for that has no state yet: every view would be empty."""
+    from holdfast.client.watch_events import to_dict
+
+    wait = await run.model_wait()
+    if as_json:
+        waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
+        output.as_json({"execution_id": run.execution_id, "status": str(ExecutionStatus.PENDING), **waits})
+        return
+    output.say(f"run {run.execution_id} has not begun yet")
+    output.say(wait.line(datetime.now(UTC)) if wait is not None else "it waits for the tools of its agent")
 
 
 async def _run_of(holdfast: Holdfast, agent_id: str) -> str:

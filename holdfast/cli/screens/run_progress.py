@@ -75,9 +75,9 @@ class Steps:
                 self._began, self.streamed = watched.at, ""
             case TextDelta() if self._live:
                 self._stream(watched)
-            case AttemptFailed() if self._live:
+            case AttemptFailed() if self._live or not watched.step_number:
                 self._text.end()
-                output.note(watched.line(datetime.now(UTC)))
+                _tell_failure(watched)
                 self.streamed = ""
             case execution_events.InferenceResponseReceived():
                 self._text.end()
@@ -119,6 +119,12 @@ class Steps:
         output.results(event.step, (event.at - (self._began or event.at)).total_seconds())
 
 
+def _tell_failure(failed: AttemptFailed) -> None:
+    """Print why an attempt has failed: whole before the run's first step, as nothing else is to be seen of it."""
+    line = failed.line(datetime.now(UTC))
+    output.note(line) if failed.step_number else output.say(line)
+
+
 def _doing(watched: Watched) -> str:
     """Return what begins with an event; empty where nothing does."""
     match watched:
@@ -154,6 +160,9 @@ class EventLines:
             self._text.show(watched)
             return
         self._text.end()
+        if isinstance(watched, AttemptFailed) and not watched.step_number:
+            _tell_failure(watched)
+            return
         when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
         output.event(f"{when:9}{where}", watched.kind, _detail(watched))

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.client import runs
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.runs import RunOptions
+from holdfast.client.run_options import RunOptions
 from holdfast.client.sync.portal import Portal
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 from holdfast.client.watch_events import Watched
@@ -40,7 +40,7 @@ class Runs:
         """Return the id of the run that is meant."""
         return self._portal.run(self._inner.find_run(reference))
 
-    def start(
+    def start(  # noqa: PLR0913  # each is the caller's choice
         self,
         agent: AnyAgent,
         question: str = "",
@@ -51,6 +51,7 @@ class Runs:
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
+        tenant: str = "",
     ) -> str:
         """Start a run and return its execution id at once."""
         starting = self._inner.start(
@@ -62,6 +63,7 @@ class Runs:
             agent_id=agent_id,
             subagents=subagents,
             metadata=metadata,
+            tenant=tenant,
         )
         return self._portal.run(starting)
 

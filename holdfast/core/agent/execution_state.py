@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from operator import not_
 from typing import Annotated, Final, Literal
 from uuid import UUID, uuid5
 
@@ -15,7 +16,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.append_list import AppendList
-from holdfast.core.base.bounds import SECONDS_MAX
+from holdfast.core.base.bounds import SECONDS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_form import JsonForm
@@ -119,6 +120,8 @@ class ExecutionState(JsonForm):
     started_at: AwareDatetime
     completed_at: AwareDatetime | None = None
     budget: ExecutionBudget = ExecutionBudget()
+    tenant: str = Field(default="", max_length=TENANT_CHARS_MAX, exclude_if=not_)
+    """On whose account it works; empty where nobody said. Left out then: recorded snapshots keep their digests."""
     step_executions: AppendList[StepExecution] = Field(default_factory=AppendList[StepExecution])
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
@@ -131,6 +134,8 @@ class ExecutionState(JsonForm):
     """The handoff that the step under way asked for: it takes place once the step is complete."""
     next_input_max: int = Field(default=0, ge=0)
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
+    mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)
+    """Of each MCP server that remembers and runs beside a worker, the id of the process that answered last."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None

@@ -24,7 +24,7 @@ from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.retries import BUDGET_SPENT
 from holdfast.core.base.usage import NOTHING_USED
-from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.steps import CallStage, OpenCall
 from holdfast.core.loop import (
     cancellation,
     compaction,
@@ -126,7 +126,7 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             if handoffs.refused(transition, event.error):
                 _next_step_unless_resting(transition)
         case DriverFailed():
-            _driver_failed(transition, event.error)
+            _driver_failed(transition, event)
         case ModelCancelled():
             _model_failed(transition, model_result.failed_outside(event))
         case DefinitionChanged():
@@ -366,15 +366,15 @@ def _timer_fired(transition: Transition) -> None:
         _abort_unless_overridden(transition)
 
 
-def _driver_failed(transition: Transition, error: ErrorRecord) -> None:
+def _driver_failed(transition: Transition, event: DriverFailed) -> None:
     ending_already = transition.execution.hooks_under_way in ENDING
-    transition.fail(error)
+    transition.fail(event.error)
     if ending_already:
         transition.do(CancelInFlight())
         transition.change(hooks_under_way=None)
         step_end.conclude(transition)  # no more hooks: the driver that runs them has failed
     else:
-        if cancellation.awaits_model(transition) or transition.execution.summary_under_way:
+        if event.lost and (cancellation.awaits_model(transition) or transition.execution.summary_under_way):
             model_result.count_wasted(transition, headroom.lost_call(transition, NOTHING_USED))
         cancellation.cancel(transition)
         _cancelled(transition)  # nothing is awaited from it either

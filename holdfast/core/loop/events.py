@@ -26,7 +26,7 @@ class ExecutionStarted:
     """A request came in. `budget` is the effective one.
 
     A state whose execution is in progress resumes it: id and budget stay, `messages` are added.
-    `metadata` are added to the agent's; a value of none removes an entry.
+    `metadata` are added to the agent's; a value of none removes an entry. `tenant` is on whose account it works.
     """
 
     execution_id: str
@@ -36,6 +36,7 @@ class ExecutionStarted:
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     mcp: PinnedCatalog | None = None
     """The tools of its MCP servers, and what changed of them since the agent's last execution."""
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class ToolReturned:
 
     `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
     result is the JSON of a value. `metadata` are added to the agent's; a value of none removes an entry. Any worker in
-    any language can have written them: they are checked here.
+    any language can have written them: they are checked here. `mcp_process` is the id of the process of an MCP server
+    that answered, where that remembers something.
     """
 
     call_id: str
@@ -114,6 +116,7 @@ class ToolReturned:
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     result_type: ResultType = "text"
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    mcp_process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +296,14 @@ class ChangeRefused:
 
 @dataclass(frozen=True, slots=True)
 class DriverFailed:
-    """The driver cannot go on (a limit of the engine, a fault of its own)."""
+    """The driver cannot go on (a limit of the engine, a fault of its own).
+
+    `lost` is whether a model call that is under way may have begun: it then counts as all that it was allowed.
+    """
 
     error: ErrorRecord
     at: datetime
+    lost: bool = True
 
 
 Event = (

@@ -38,6 +38,8 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
         status=ExecutionStatus.IN_PROGRESS,
         started_at=event.at,
         budget=event.budget,
+        tenant=event.tenant,
+        mcp_processes=state.execution.mcp_processes if state.execution else {},
     )
     state = _with_catalog(state, event).changed(
         event.at, execution=execution, execution_count=state.execution_count + 1
@@ -54,6 +56,8 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
     """Resume an execution that was under way (docs/spec.md, section 1)."""
     transition = Transition(rules, _with_catalog(state, event), state.running, event.at)
+    if event.tenant:
+        transition.change(tenant=event.tenant)
     merge_metadata(transition, event.metadata)
     transition.emit(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     _report_changes(transition, event)

@@ -52,6 +52,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
     WaitEvent,
 )
+from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.transition import Transition
@@ -293,6 +294,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
     match event:
         case ToolReturned():
+            event = with_process_note(transition, each.call, event)
             result, result_type = event.result, event.result_type
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)

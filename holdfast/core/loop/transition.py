@@ -207,6 +207,7 @@ class Transition:
             deadline=execution.time_limit_at,
             budget_left=trusted(BudgetLeft, **{limit.name: limit.of(left) for limit in LIMITS}),
             metadata=self.metadata,
+            tenant=execution.tenant,
         )
 
     def context_for(

@@ -46,6 +46,7 @@ class CallContext(SparseForm):
     deadline: AwareDatetime | None = None
     budget_left: BudgetLeft = NO_LIMITS
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    tenant: str = ""
 
 
 NO_CALL: Final = CallContext()

@@ -1,13 +1,14 @@
 """`McpServer`: where an MCP server is and what of it agents may use. A value; `holdfast.mcp` connects to it.
 
-It holds no secret: where one belongs, `${NAME}` names an environment variable of the process that connects.
+It holds no secret: where one belongs, `${NAME}` names an environment variable of the process that connects, and
+`${file:PATH}` a file that it can read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -25,18 +26,54 @@ CALL_SECONDS: Final = 60.0
 
 ANSWER_SECONDS: Final = 7 * 24 * 3600.0
 """How long a person may take to answer what the server asks, unless its entry says otherwise."""
+START_SECONDS: Final = 30.0
+"""How long a server may take to start unless its entry says otherwise: `npx` fetches a package in that time."""
+
+START_SECONDS_MAX: Final = 80.0
+"""The most that an entry may say: listing a run's servers takes attempts of 90 s (`workflows/timeouts.py`)."""
 
 ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
 
-VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A reference to an environment variable, within any text."""
+TENANT: Final = "${tenant}"
+"""Stands for the run's tenant, also within the other references."""
+
+REFERENCE: Final = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+"""A reference to a file, or to a variable, once the tenant is in its place."""
+
+NESTED_TENANT: Final = re.compile(r"\$\{[A-Za-z0-9_]*\$\{tenant\}")
+"""The tenant within a variable's name."""
+
+TENANT_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""A tenant that may stand in a path or a variable's name: it leads to no other folder."""
 
 _USER_INFO: Final = re.compile(r"//[^/@]*@")
 
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=SERVER_NAME_CHARS_MAX)]
 
 Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
+
+
+class McpOAuth(Frozen):
+    """How a worker gets access tokens for a server: by its own client credentials, or by a refresh token in a file.
+
+    `client_auth` is how the client shows its secret to `token_url`: in the header, or in the form. A rotated refresh
+    token replaces the file. Values may refer to variables, files and the tenant, as those of a server's entry.
+    """
+
+    token_url: Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2_000)]
+    client_id: Entry
+    client_secret: Entry | None = None
+    client_auth: Literal["basic", "post"] = "basic"
+    scope: Entry | None = None
+    audience: Entry | None = None
+    refresh_token_file: Entry | None = None
+
+    @model_validator(mode="after")
+    def _has_a_grant(self) -> Self:
+        if self.client_secret is None and self.refresh_token_file is None:
+            raise ValueError("`client_secret` is missing; only a `refresh_token_file` goes without")
+        return self
 
 
 class McpServer(Frozen):
@@ -46,12 +83,19 @@ class McpServer(Frozen):
     its working directory. In the values of `headers`, `env`, `command`, `cwd` and `url`, `${NAME}` stands for the
     process's variable of that name.
 
+    `oauth` gets the token that goes with each request to a `url`. `${tenant}` is the run's tenant, and `${file:PATH}`
+    the content of a file, read anew for each request: `${file:/secrets/${tenant}/token}`.
+
     `prefix` begins the names that the model sees, by default the server's name and `_`. `tools` are those that agents
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
     worker. Any other call is made at most once. `timeout_seconds` is how long one call may take, and
     `answer_seconds` how long a person may take to answer what the server asks meanwhile.
+
+    `start_timeout_seconds` is how long the server may take to start and to say what it is.
+    A server that a command starts lives as long as its worker: when another process of it answers a run, the model is
+    told that what it remembered is gone. `stateless` says that it remembers nothing.
     """
 
     name: ServerName
@@ -60,23 +104,47 @@ class McpServer(Frozen):
     headers: Annotated[Mapping[Entry, str], Field(max_length=ENTRIES_MAX)] = Field(default_factory=dict[str, str])
     env: Annotated[Mapping[Entry, str], Field(max_length=ENTRIES_MAX)] = Field(default_factory=dict[str, str])
     cwd: Entry | None = None
+    oauth: McpOAuth | None = None
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=SERVER_NAME_CHARS_MAX + 1)] | None = None
     tools: tuple[Entry, ...] | None = None
     tools_deny: tuple[Entry, ...] = ()
     trusted: bool = False
     timeout_seconds: float = Field(default=CALL_SECONDS, gt=0, le=24 * 3600)
     answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
+    stateless: bool = False
+    start_timeout_seconds: float = Field(default=START_SECONDS, gt=0, le=START_SECONDS_MAX)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
         if (self.url is None) is not bool(self.command):
             raise ValueError("a server has a `url` or a `command`; give one of them")
-        beside = {"headers": self.headers} if self.command else {"env": self.env, "cwd": self.cwd}
+        if self.stateless and self.url is not None:
+            raise ValueError("`stateless` means nothing for a server that is reached at a url; leave it out")
+        beside = {"headers": self.headers, "oauth": self.oauth} if self.command else {"env": self.env, "cwd": self.cwd}
         for field, value in beside.items():
             if value:
                 kind = "started by a command" if self.command else "reached at a url"
                 raise ValueError(f"`{field}` means nothing for a server that is {kind}; leave it out")
+        if self.oauth is not None and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("`oauth` makes the header `Authorization`; leave one of them out")
         return self
+
+    @property
+    def is_per_tenant(self) -> bool:
+        """Whether its place or its credentials depend on the run's tenant: then no two tenants share a connection."""
+        return any(TENANT in text for text in self._texts)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that it refers to, but for those with the tenant in their names."""
+        found = (match[2] for text in self._texts for match in REFERENCE.finditer(text.replace(TENANT, "")))
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        texts = (self.url, self.cwd, *self.command, *self.headers.values(), *self.env.values())
+        oauth = () if self.oauth is None else dict(self.oauth).values()
+        return tuple(text for text in (*texts, *oauth) if text)
 
     @property
     def begins(self) -> str:
@@ -104,14 +172,15 @@ class InlineServer(McpServer):
     def _says_no_more_than_a_client_may(self) -> Self:
         if self.trusted:
             raise ValueError("only a worker's mcp.yaml can say that a server is `trusted`; leave it out")
-        if self.headers:
-            raise ValueError("`headers` would stand in histories; put a server that needs any in the worker's mcp.yaml")
+        if self.headers or self.oauth:
+            field = "headers" if self.headers else "oauth"
+            raise ValueError(f"`{field}` would stand in histories; put a server that needs it in the worker's mcp.yaml")
         if self.url and _USER_INFO.search(self.url):
             raise ValueError("the `url` holds a name or password; put such a server in the worker's mcp.yaml")
-        texts = (self.url or "", *self.command, *self.env.keys(), *self.env.values(), self.cwd or "")
-        if any(match := VARIABLE.search(text) for text in texts):
-            variable = f"{match[0][:WORD_CHARS_MAX]} refers to a variable of the worker's" if match else ""
-            raise ValueError(f"{variable}, which a definition may not read; put the server in the worker's mcp.yaml")
+        texts = (*self._texts, *self.env.keys())
+        if found := next((match[0] for text in texts if (match := REFERENCE.search(text))), None):
+            problem = f"{found[:WORD_CHARS_MAX]} refers to what only the worker may read"
+            raise ValueError(f"{problem}; put the server in the worker's mcp.yaml")
         return self
 
 

@@ -65,6 +65,7 @@ class ToolContext:
         call_id: the call's id within its step, as in events and approvals.
         deadline: when the run's time limit strikes; none without one.
         budget_left: what is left of each limit of the run.
+        tenant: on whose account the run works; empty where nobody said.
     """
 
     execution_id: str
@@ -78,6 +79,7 @@ class ToolContext:
     call_id: str = ""
     deadline: datetime | None = None
     budget_left: BudgetLeft = NO_LIMITS
+    tenant: str = ""
     reporter: CallReporter = field(default=NO_REPORTER, repr=False, compare=False)
     """Where reports go; set by us."""
 

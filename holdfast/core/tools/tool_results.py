@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.json_values import JsonMap
@@ -44,6 +44,8 @@ class ToolReply(Frozen):
     stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
     """Changes of the agent's metadata; the loop checks them."""
+    mcp_process: str = Field(default="", max_length=WORD_CHARS_MAX)
+    """The id of the MCP server's process that answered; empty where it remembers nothing, and for other tools."""
 
 
 def reply_of(value: object) -> ToolReply:

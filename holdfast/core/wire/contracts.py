@@ -27,6 +27,7 @@ from holdfast.core.base.bounds import (
     REASON_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TASK_CHARS_MAX,
+    TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty
@@ -304,8 +305,8 @@ class ExecutionInput(SparseForm):
     former is empty, that of the latter can be.
     `subagents` are all agents that the definition, or one of those, may call or hand over to. `origin` is the digest
     of the definition that a conversation began with, where `definition` is another: after a handoff, or with the prompt
-    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own;
-    its subagents get them, too.
+    and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own,
+    and `tenant` is on whose account it works: its subagents get both, too.
     """
 
     agent_id: Id
@@ -315,6 +316,7 @@ class ExecutionInput(SparseForm):
     subagents: tuple[AgentDefinition, ...] = ()
     origin: Digest | None = None
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
+    tenant: str = Field(default="", max_length=TENANT_CHARS_MAX)
     parent_agent_id: Id | None = None
     depth_left: int | None = None
     searchable: bool = True

@@ -47,6 +47,7 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
         parent_agent_id=head.parent_agent_id,
         agent=request.agent,
         execution_id=execution.execution_id,
+        tenant=execution.tenant,
         number=max(1, head.execution_count),
         task=request.task,
         answer=clamped(answer, RECORDED_TEXT_CHARS_MAX),

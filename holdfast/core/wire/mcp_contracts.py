@@ -11,6 +11,7 @@ from holdfast.core.agent.tool_selection import ToolChoice
 from holdfast.core.base.bounds import CALL_ID_KEPT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty, is_none
+from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.conversation.input_requests import INPUT_ROUNDS_MAX, InputAnswer, InputRequest, InputResponse
 from holdfast.core.tools.mcp_changes import McpToolsChange
@@ -54,13 +55,14 @@ class McpInputNeeded(Frozen):
     request_state: str | None = Field(default=None, repr=False)
 
 
-class McpRequest(Frozen):
-    """The MCP servers that an agent names, for its worker to list."""
+class McpRequest(SparseForm):
+    """The MCP servers that an agent names, for its worker to list; the `tenant` is for their credentials."""
 
     agent: str
     servers: tuple[McpChoice, ...]
     previous: Digest | None = None
     """The catalog that the agent had before, to compare with."""
+    tenant: str = ""
 
 
 class McpResolved(Frozen):
@@ -72,10 +74,11 @@ class McpResolved(Frozen):
     left_out: tuple[str, ...] = Field(default=(), max_length=MCP_LEFT_OUT_MAX)
 
 
-class McpCall(Frozen):
+class McpCall(SparseForm):
     """One call of an MCP server's tool, by the name and the catalog that the run has pinned.
 
-    With `inputs` it goes on with a call whose server has asked for something.
+    With `inputs` it goes on with a call whose server has asked for something. The `tenant` is for
+    the server's credentials.
     """
 
     catalog: Digest
@@ -83,6 +86,7 @@ class McpCall(Frozen):
     arguments: JsonMap
     step: int
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
+    tenant: str = ""
     inputs: McpInputs | None = Field(default=None, exclude_if=is_none)
 
 

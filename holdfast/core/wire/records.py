@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
+from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.names import Name
@@ -60,6 +60,7 @@ class ExecutionRecord(Frozen):
     parent_agent_id: Id | None = None
     agent: Name
     execution_id: Id
+    tenant: str = Field(default="", max_length=TENANT_CHARS_MAX)
     number: int = Field(ge=1)
     task: str = Field(default="", max_length=TASK_CHARS_MAX)
     answer: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)

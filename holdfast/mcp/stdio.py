@@ -1,0 +1,245 @@
+"""`StdioServer`: an MCP server that a command starts, spoken to over its stdin and stdout.
+
+The SDK's own transport reads lines of any length, and lets the server write into our stderr as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+
+import anyio
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from holdfast.core.base.safe_text import printable
+from holdfast.mcp.http_client import BODY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client._transport import TransportStreams
+
+StreamT = TypeVar("StreamT", asyncio.StreamReader, asyncio.StreamWriter)
+
+CHUNK_BYTES: Final = 64 * 1024
+
+LOG_LINE_CHARS_MAX: Final = 2_000
+"""As much of a line that a server writes to its stderr is shown."""
+
+LOG_LINES_MAX: Final = 500
+"""The most lines of one server that are shown within LOG_SECONDS; of more, only their number."""
+
+LOG_SECONDS: Final = 60.0
+
+FLUSH_SECONDS_MAX: Final = 0.5
+"""How long what was sent may take to be written before the server is ended: a cancel should still reach it."""
+
+EXIT_SECONDS_MAX: Final = 1.5
+"""How long a server may take to end after its stdin was closed, and again after SIGTERM. Then it is killed."""
+
+POLL_SECONDS: Final = 0.01
+
+
+class ServerLog:
+    """What a server writes to its stderr: each line with the server's name, bounded, without `secrets`."""
+
+    def __init__(self, server: str, out: TextIO, redacted: Callable[[str], str]) -> None:
+        self._label = f"[mcp {server}]"
+        self._out = out
+        self._redacted = redacted
+        self._window_ends = 0.0
+        self._shown = 0
+        self._left_out = 0
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        """Show the lines of `stream` until it ends."""
+        clock = asyncio.get_running_loop().time
+        line = b""
+        while chunk := await stream.read(CHUNK_BYTES):
+            *complete, last = chunk.split(b"\n")
+            for each in complete:
+                self._show(line + each, clock())
+                line = b""
+            line = (line + last)[: 4 * LOG_LINE_CHARS_MAX]
+        if line:
+            self._show(line, clock())
+        self._tell_left_out()
+
+    def _show(self, line: bytes, now: float) -> None:
+        if now >= self._window_ends:
+            self._tell_left_out()
+            self._window_ends, self._shown = now + LOG_SECONDS, 0
+        if self._shown >= LOG_LINES_MAX:
+            self._left_out += 1
+            return
+        self._shown += 1
+        self.write(line.decode("utf-8", "replace"))
+
+    def _tell_left_out(self) -> None:
+        if self._left_out:
+            self.write(f"({self._left_out:,} more lines within {LOG_SECONDS:g} s are left out)")
+            self._left_out = 0
+
+    def write(self, text: str) -> None:
+        """Write one line; an output that is gone costs the server nothing."""
+        with suppress(OSError, ValueError):
+            shown = printable(self._redacted(text.rstrip())[:LOG_LINE_CHARS_MAX])
+            self._out.write(f"{self._label} {shown}\n")
+            self._out.flush()
+
+
+class StdioServer:
+    """The process of a server: `streams` starts it, and ends it with all that it has started.
+
+    `on_end` is called when it can take no more messages, with the reason as far as it is known.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        log: ServerLog,
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._command = command
+        self._env = env
+        self._cwd = cwd
+        self._log = log
+        self._on_end = on_end
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncGenerator[TransportStreams]:
+        """Start the server and yield what it says, and where to write to it. Raises OSError, ValueError."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=get_default_environment() | dict(self._env),
+            cwd=self._cwd,
+            start_new_session=True,
+        )
+        said, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, to_say = anyio.create_memory_object_stream[SessionMessage](0)
+        writing = asyncio.create_task(self._write(process, to_say, said))
+        reading = asyncio.create_task(self._read(process, said))
+        logging = asyncio.create_task(self._log.follow(_piped(process.stderr)))
+        try:
+            yield read, write
+        finally:
+            read.close()
+            write.close()
+            try:
+                await asyncio.wait([writing], timeout=FLUSH_SECONDS_MAX)
+                await _ended(process)
+                await asyncio.wait([logging], timeout=FLUSH_SECONDS_MAX)
+            finally:
+                _signal(process, signal.SIGKILL)  # also those that it has started and left behind
+                await _cancelled(writing, reading, logging)
+                said.close()
+                to_say.close()
+                with suppress(Exception):
+                    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
+
+    async def _read(
+        self,
+        process: Process,
+        said: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Pass on the messages, a line each, until the server ends or writes a line that is too long."""
+        stdout = _piped(process.stdout)
+        why = ""
+        try:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                line = bytearray()
+                while chunk := await stdout.read(CHUNK_BYTES):
+                    *complete, last = chunk.split(b"\n")
+                    for each in complete:
+                        line += each
+                        await self._pass_on(bytes(line), said)
+                        line.clear()
+                    line += last
+                    if len(line) > BODY_BYTES_MAX:
+                        why = f"it has written a line of more than {BODY_BYTES_MAX:,} bytes"
+                        break
+        finally:
+            if not why and await _exits(process):
+                why = f"it has ended with code {process.returncode} (what it wrote to its stderr is in this process's)"
+            self._on_end(why or "it has closed its stdout")
+            said.close()
+        while await stdout.read(CHUNK_BYTES):  # so that it can write, read, and end
+            pass
+
+    async def _pass_on(self, line: bytes, said: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        if not line.strip():
+            return
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            start = line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace")
+            self._log.write(f"(on its stdout, which is for messages of the protocol alone) {start[:200]}")
+            return
+        await said.send(SessionMessage(message))
+
+    async def _write(
+        self,
+        process: Process,
+        to_say: MemoryObjectReceiveStream[SessionMessage],
+        said: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        stdin = _piped(process.stdin)
+        try:
+            async for each in to_say:
+                line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                stdin.write(f"{line}\n".encode())
+                await stdin.drain()
+        except OSError:  # it no longer reads: nobody may wait for its answers
+            self._on_end("it no longer reads its stdin")
+            said.close()
+        finally:
+            stdin.close()
+
+
+async def _ended(process: Process) -> None:
+    """Wait for the process to end by itself, then by SIGTERM, then by SIGKILL; each in bounded time."""
+    _piped(process.stdin).close()
+    for step in (None, signal.SIGTERM, signal.SIGKILL):
+        if step is not None:
+            _signal(process, step)
+        if await _exits(process):
+            return
+
+
+def _piped(stream: StreamT | None) -> StreamT:
+    if stream is None:  # only without the PIPE that `streams` asks for
+        raise ValueError("the process has no pipe")
+    return stream
+
+
+async def _cancelled(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _exits(process: Process) -> bool:
+    """Return whether the process ends within EXIT_SECONDS_MAX; `wait` would wait for its pipes, which others hold."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXIT_SECONDS_MAX):
+            while process.returncode is None:  # noqa: ASYNC110  # asyncio tells of it only with the pipes
+                await asyncio.sleep(POLL_SECONDS)
+    return process.returncode is not None
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    """Send the signal to all processes of the server's group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

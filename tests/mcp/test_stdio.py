@@ -1,0 +1,93 @@
+"""Servers over stdio that misbehave: each is a real process, and what it does is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.base.frozen import replace
+from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.errors import McpOutcomeUnknown, McpUnavailable
+from holdfast.mcp.stdio import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from tests.mcp.places import connection, odd
+from tests.pids import alive, until_gone
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def test_an_answer_of_50_mb_is_not_kept_and_the_reason_is_told() -> None:
+    async with connection(odd("huge")) as server:
+        with pytest.raises(McpOutcomeUnknown, match="a line of more than 16,777,216 bytes"):
+            await server.call("go", {})
+        assert not server.open
+
+
+async def test_a_server_that_hangs_is_given_up_and_ended() -> None:
+    async with connection(odd("silent")) as server:
+        with pytest.raises(McpOutcomeUnknown, match=r"took longer than 0\.5 s"):
+            await server.call("go", {}, seconds_max=0.5)
+
+
+async def test_an_answer_that_comes_too_late_harms_no_later_call() -> None:
+    async with connection(odd("late")) as server:
+        with pytest.raises(McpOutcomeUnknown, match=r"took longer than 0\.2 s"):
+            await server.call("go", {}, seconds_max=0.2)
+        assert (await server.call("go", {})).text == "late"
+
+
+async def test_what_a_server_logs_has_its_name_and_bounds_and_no_secret() -> None:
+    log = io.StringIO()
+    place = odd("chatty", env={"KEY": "${TOKEN}"})
+    async with McpConnection(place, {"TOKEN": "s3cret-token"}, log) as server:
+        assert (await server.call("go", {})).text == "after"
+        async with asyncio.timeout(30):
+            while log.getvalue().count("\n") < LOG_LINES_MAX:  # noqa: ASYNC110  # a text calls nobody
+                await asyncio.sleep(0.02)
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "[mcp odd] my key is ***"
+    assert max(map(len, lines)) < LOG_LINE_CHARS_MAX + 100
+    assert len(lines) == LOG_LINES_MAX + 1
+    assert lines[-1] == f"[mcp odd] ({5_002 - LOG_LINES_MAX:,} more lines within 60 s are left out)"
+
+
+async def test_what_a_server_has_started_ends_with_it() -> None:
+    async with connection(odd("family")) as server:
+        child = int((await server.call("go", {})).text)
+        assert alive(child)
+    await until_gone([child])
+
+
+async def test_a_server_that_stays_is_killed(tmp_path: Path) -> None:
+    """Neither its closed stdin nor SIGTERM end it."""
+    note = tmp_path / "pid"
+    program = (
+        "import os, pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    )
+    place = McpServer(name="stays", command=(sys.executable, "-c", program), start_timeout_seconds=2)
+    with pytest.raises(McpUnavailable, match=r"has not answered within 2 s \(start_timeout_seconds\)"):
+        async with connection(place):
+            pass
+    assert not alive(int(note.read_text()))
+
+
+async def test_a_server_that_ends_at_once_says_with_which_code() -> None:
+    place = replace(odd("x"), command=(sys.executable, "-c", "import sys; sys.exit(7)"))
+    with pytest.raises(McpUnavailable, match="it has ended with code 7"):
+        async with connection(place):
+            pass
+
+
+async def test_a_server_gets_no_variable_that_its_entry_does_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_TEST_SECRET", "x")
+    program = "import os, sys; sys.exit(9 if 'HOLDFAST_TEST_SECRET' in os.environ else 8)"
+    assert os.environ["HOLDFAST_TEST_SECRET"]
+    with pytest.raises(McpUnavailable, match="code 8"):
+        async with connection(McpServer(name="bare", command=(sys.executable, "-c", program))):
+            pass
