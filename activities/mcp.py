@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.attempt_admission import AttemptFailure, attempt_number, attempted, failure_of, refuse_spent
+from activities.attempt_admission import (
+    AttemptFailure,
+    attempt_number,
+    attempted,
+    attempts_until_now,
+    failure_of,
+    refuse_spent,
+)
 from activities.heartbeats import pulse
+from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, resumed, task_left
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
@@ -30,7 +38,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
-from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
+from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools, resume_mcp_task
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
@@ -91,6 +99,8 @@ class McpTools:
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
+            pulse().leave(attempts_until_now().after_postponement())
+            pulse().beat()
             raise ApplicationError(error.message, type=type(error).__name__) from None
         tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
         if proxy is None:
@@ -98,6 +108,9 @@ class McpTools:
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits = proxy.traits
         refuse_spent(traits)
+        if task_left() is not None:
+            return (await self._attempted(request, tool, traits)).text
+        refuse_second_call(traits)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
@@ -127,9 +140,10 @@ class McpTools:
             call_id=request.call_id,
         )
         running = partial(self._reply, request, tool, traits, context)
+        admitted = partial(attempted, traits) if task_left() is None else resumed
         try:
             with self._spans.tool_call(tool.name, request.arguments) if self._spans else nullcontext() as span:
-                reply = await attempted(traits, running)
+                reply = await admitted(running)
                 if span is not None:
                     span.answered(reply.text)
                 return reply
@@ -147,8 +161,12 @@ class McpTools:
         started_at = clock()
         server = self._pool.servers[tool.server]
         reports = CallReports(tool.name, context, pulse().report)
+        task, keeper = task_left(), AttemptKeeper()
         try:
-            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
+            if task is None:
+                text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, keeper)
+            else:
+                text = await resume_mcp_task(self._pool, server, tool, task, age_of(task), context, reports, keeper)
         finally:
             reports.ended()
         if self._results is not None:

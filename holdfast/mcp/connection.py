@@ -30,6 +30,7 @@ from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.server_file import resolved_text
+from holdfast.mcp.task_messages import CreatedTask, TasksExtension
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,6 +62,10 @@ class OnProgress(Protocol):
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Take one report."""
         ...
+
+
+OnTask = Callable[[CreatedTask], Awaitable[McpAnswer]]
+"""Goes on with the task that a server made of a call, and returns its answer."""
 
 
 class McpConnection:
@@ -149,8 +154,12 @@ class McpConnection:
         meta: Mapping[str, JsonValue] | None = None,
         seconds_max: float | None = None,
         on_progress: OnProgress | None = None,
+        on_task: OnTask | None = None,
     ) -> McpAnswer:
         """Call a tool, once, and return its answer; a server that needs a person's answer for it is refused.
+
+        A task that the server makes of it is answered by `on_task`, in its own time (`mcp.tasks`).
+
 
         `meta` goes into the request's `_meta`. Cancelling this cancels the call at the server. Raises McpUnavailable
         when nothing was sent, McpCallFailed for an error of the server's, and McpOutcomeUnknown.
@@ -175,6 +184,8 @@ class McpConnection:
             raise self._judged(error, self._fates.get(token)) from None
         finally:
             self._fates.pop(token, None)
+        if isinstance(result, CreatedTask) and on_task is not None:
+            return await on_task(result)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
         return answer_of(result)
@@ -212,6 +223,7 @@ class McpConnection:
                 transport,
                 client_info=Implementation(name="holdfast", version=__version__),
                 cache=None,
+                extensions=(TasksExtension(),),
                 message_handler=_dropped,
             )
             await scope.enter_async_context(client)
@@ -259,16 +271,20 @@ class McpConnection:
         return resolved_text(text, self._environment, self.server.name)
 
     def _text(self, error: BaseException) -> str:
-        """Return an error's text in one line, bounded, without the values of variables; of a group, its first's."""
+        """Return an error's text, redacted; of a group, its first's."""
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         text = ""
         with suppress(Exception):
             text = str(error)
+        return self.redacted(text or type(error).__name__)
+
+    def redacted(self, text: str) -> str:
+        """Return a server's text in one line, bounded, without the values of variables."""
         spellings = {spelling for value in self._secrets for spelling in (value, value.strip()) if spelling}
         for spelling in sorted(spellings, key=len, reverse=True):
             text = text.replace(spelling, "***")
-        return " ".join(clamped(printable(text or type(error).__name__), ERROR_CHARS_MAX).split())
+        return " ".join(clamped(printable(text), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,15 +29,44 @@ def odd(mode: str, **fields: object) -> McpServer:
     return McpServer.model_validate({"name": "odd", "command": command, **fields})
 
 
+def oven(folder: Path, **fields: object) -> McpServer:
+    """The server that makes tasks of its calls, over stdio; `folder` is `oven_environment`'s."""
+    command = [sys.executable, str(HERE / "task_server.py"), "stdio"]
+    environment = oven_environment(folder)
+    return McpServer.model_validate({"name": "oven", "command": command, "env": environment, **fields})
+
+
+def oven_environment(folder: Path) -> dict[str, str]:
+    """What that server is told: `folder` gets its ledger, and its tasks end when it has a file `gate`."""
+    (folder / "tasks").mkdir(exist_ok=True)
+    return {"LEDGER": str(folder / "ledger"), "TASKS": str(folder / "tasks"), "GATE": str(folder / "gate")}
+
+
+@asynccontextmanager
+async def oven_over_http(
+    folder: Path, port: int = 0, environment: Mapping[str, str] | None = None, **fields: object
+) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
+    """The same over HTTP, and its process."""
+    told = {**oven_environment(folder), **(environment or {})}
+    async with _over_http("task_server.py", told, port) as (url, process):
+        yield McpServer.model_validate({"name": "oven", "url": url, **fields}), process
+
+
 @asynccontextmanager
 async def over_http(ledger: Path) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
     """The well-behaved server over HTTP, and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    async with _over_http("servers.py", {"LEDGER": str(ledger)}) as (url, process):
+        yield McpServer(name="till", url=url), process
+
+
+@asynccontextmanager
+async def _over_http(
+    program: str, environment: Mapping[str, str], port: int = 0
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    port = port or _free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(HERE / "servers.py"), "http", str(port)),
-        env={**os.environ, "LEDGER": str(ledger)},
+        *(sys.executable, str(HERE / program), "http", str(port)),
+        env={**os.environ, **environment},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -45,11 +74,17 @@ async def over_http(ledger: Path) -> AsyncGenerator[tuple[McpServer, asyncio.sub
         while not await _listens(port):
             assert process.returncode is None, "the server has ended"
             await asyncio.sleep(0.05)
-        yield McpServer(name="till", url=f"http://127.0.0.1:{port}/mcp"), process
+        yield f"http://127.0.0.1:{port}/mcp", process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
             await process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 async def _listens(port: int) -> bool:

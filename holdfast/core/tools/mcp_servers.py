@@ -23,6 +23,9 @@ SERVER_NAME_CHARS_MAX: Final = 32
 CALL_SECONDS: Final = 60.0
 """How long one call may take unless the server's entry says otherwise."""
 
+TASK_SECONDS: Final = 3600.0
+"""How long a task may take that a server makes of a call, unless the server's entry says otherwise."""
+
 ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
 
@@ -47,7 +50,8 @@ class McpServer(Frozen):
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
-    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take.
+    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take,
+    and `task_seconds_max` a task that the server makes of it.
     """
 
     name: ServerName
@@ -61,6 +65,7 @@ class McpServer(Frozen):
     tools_deny: tuple[Entry, ...] = ()
     trusted: bool = False
     timeout_seconds: float = Field(default=CALL_SECONDS, gt=0, le=24 * 3600)
+    task_seconds_max: float = Field(default=TASK_SECONDS, gt=0, le=24 * 3600)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
