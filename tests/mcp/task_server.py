@@ -47,7 +47,8 @@ def read(task_id: str) -> dict[str, Any]:
     file = FOLDER / task_id
     if not file.exists():
         raise MCPError(code=INVALID_PARAMS, message="no such task")
-    return json.loads(file.read_text(encoding="utf-8"))
+    state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return state
 
 
 def write(task_id: str, **fields: object) -> dict[str, Any]:
