@@ -21,7 +21,7 @@ from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.server import require_client_extension
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, RequestParams
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams, RequestParams, ToolAnnotations
 
 TASKS = "io.modelcontextprotocol/tasks"
 FOLDER = Path(os.environ["TASKS"])
@@ -152,7 +152,7 @@ def bake() -> str:
 
 
 for name in ("bake", "refuse", "fail", "drop", "lose", "garble", "ask", "sample", "stuck", "quick"):
-    server.add_tool(bake, name=name)
+    server.add_tool(bake, name=name, annotations=ToolAnnotations(idempotent_hint=name == "lose"))
 
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":

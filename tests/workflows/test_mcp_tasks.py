@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,15 @@ import yaml
 
 from holdfast import AgentDefinition, ExecutionBudget
 from holdfast.client import Holdfast, Settings, ToolProgressed
-from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.tool_traits import ATTEMPTS_MAX
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call, say
-from tests.chaos.processes import guardian_of
+from tests.chaos.processes import frozen, guardian_of
 from tests.chaos.processes import worker as worker_process
 from tests.mcp.places import noted, oven, oven_over_http, until_noted
 from tests.serving import Serve
@@ -50,7 +52,7 @@ async def until_polled(folder: Path, times: int = 1) -> None:
         await asyncio.sleep(0.02)
 
 
-def answer(state: ExecutionState) -> str | None:
+def answer(state: AgentState) -> str | None:
     """What the first call gave the model: its result, or the type of its error."""
     [ended] = state.steps[0].tool_executions
     return ended.error.type if ended.error else ended.result
@@ -129,6 +131,26 @@ async def test_a_stop_before_there_is_a_task_cancels_the_call(serve: Serve, tmp_
     assert counted(tmp_path, "tasks/cancel") == 0
 
 
+async def test_a_run_that_is_terminated_cancels_its_task(serve: Serve, tmp_path: Path) -> None:
+    async with serve([call("oven_bake"), say("never")], mcp={"oven": oven(tmp_path)}) as served:
+        execution_id = await served.client.start(AGENT, "bake")
+        await until_polled(tmp_path)
+        await served.client.temporal.get_workflow_handle(execution_id).terminate("enough")
+        await until_noted(tmp_path / "ledger", "tasks/cancel")
+    assert effects(tmp_path) == 0
+
+
+async def test_a_lost_task_of_an_idempotent_tool_is_made_anew_where_its_server_is_trusted(
+    serve: Serve, tmp_path: Path
+) -> None:
+    gate(tmp_path)
+    server = {"oven": oven(tmp_path, trusted=True)}
+    async with serve([call("oven_lose"), say("sorry")], mcp=server) as served:
+        state = (await served.client.run(AGENT, "bake")).state
+    assert answer(state) == "McpOutcomeUnknown"
+    assert counted(tmp_path, "tools/call lose") == ATTEMPTS_MAX
+
+
 async def test_the_time_limit_of_the_run_cancels_the_task(serve: Serve, tmp_path: Path) -> None:
     agent = replace(AGENT, budget=ExecutionBudget(max_seconds=8))
     async with serve([call("oven_bake"), say("never")], mcp={"oven": oven(tmp_path)}) as served:
@@ -167,6 +189,50 @@ async def test_workers_that_are_killed_hand_the_task_on_and_the_server_sees_one_
     assert answer(state) == "baked"
     assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (1, 1)
     assert counted(tmp_path, "tasks/cancel") == 0
+
+
+async def test_tasks_that_are_taken_up_need_no_free_slot_so_that_none_is_called_anew(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with oven_over_http(tmp_path) as (server, _), killable(settings, server, tmp_path) as (mine, endpoint):
+        client = await Holdfast.connect(mine)
+        ids = [await client.start(AGENT, "bake") for _ in range(3)]
+        async with worker_process(mine, endpoint, tmp_path / "model", modules=()) as process:
+            while counted(tmp_path, "tools/call bake") < len(ids):  # noqa: ASYNC110  # a file calls nobody
+                await asyncio.sleep(0.02)
+            await until_polled(tmp_path, counted(tmp_path, "tasks/get") + 3 * len(ids))
+            process.kill()
+        polls = counted(tmp_path, "tasks/get")
+        narrow = {"HOLDFAST_TOOL_SLOTS": "1"}
+        async with worker_process(mine, endpoint, tmp_path / "model", narrow, ()):
+            await until_polled(tmp_path, polls + 3 * len(ids))
+            gate(tmp_path)
+            answers = [answer(await client.result(each)) for each in ids]
+    assert answers == ["baked"] * len(ids)
+    assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (len(ids), len(ids))
+
+
+async def test_a_worker_that_wakes_after_another_took_the_task_up_does_not_cancel_it(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with oven_over_http(tmp_path) as (server, _), killable(settings, server, tmp_path) as (mine, endpoint):
+        client = await Holdfast.connect(mine)
+        execution_id = await client.start(AGENT, "bake")
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(worker_process(mine, endpoint, tmp_path / "model", modules=()))
+            await until_polled(tmp_path)
+            with frozen(first.pid):
+                polls = counted(tmp_path, "tasks/get")
+                second = worker_process(mine, endpoint, tmp_path / "model", modules=())
+                await stack.enter_async_context(second)
+                await until_polled(tmp_path, polls + 2)
+            # both ask after the task until the first hears that nobody waits for it any more
+            await until_polled(tmp_path, counted(tmp_path, "tasks/get") + 20)
+            gate(tmp_path)
+            state = await client.result(execution_id)
+    assert answer(state) == "baked"
+    assert counted(tmp_path, "tasks/cancel") == 0
+    assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (1, 1)
 
 
 async def test_a_lost_machine_leaves_the_task_with_the_server(settings: Settings, tmp_path: Path) -> None:
