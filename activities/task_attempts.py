@@ -59,6 +59,7 @@ class AttemptKeeper:
         here = pulse()
         created_at = activity.info().started_time + timedelta(seconds=self._clock() - self._began_at)
         here.leave(replace(attempts_until_now(), task=McpTask(id=task_id, created_at=created_at)))
+        here.beat()  # else an older heartbeat that the SDK holds back would replace it
         await here.tell()
         await heartbeat_directly(here.details())
 

@@ -134,7 +134,7 @@ class TaskAtServer:
                 raise
 
         async with self._lend() as connection:
-            state = await connection.ask(get, min(REQUEST_SECONDS_MAX, self._server.timeout_seconds))
+            state = await connection.ask(get, REQUEST_SECONDS_MAX)
             words = "" if state is None else (state.error.message if state.error else state.status_message) or ""
             return state, connection.redacted(words) if words else ""
 
