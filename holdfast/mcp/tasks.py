@@ -117,7 +117,7 @@ class TaskAtServer:
                 if state is not None and words != latest:
                     latest = words
                     reporter.progress(words or f"the task is {state.status}", None)
-                wait, expires_at = _next_poll(state, created_at, clock())
+                wait, expires_at = next_poll(state, created_at, clock())
             if clock() >= ends_at:
                 await self.cancel()
                 raise self._unknown(f"it took longer than {self._server.task_seconds_max:g} s and was cancelled")
@@ -189,7 +189,7 @@ def task_of(pool: McpPool, server: McpServer, task_id: str, execution_id: str = 
     return TaskAtServer(server, task_id, lambda: pool.connection(server, execution_id))
 
 
-def _next_poll(state: TaskState | None, created_at: float, now: float) -> tuple[float, float]:
+def next_poll(state: TaskState | None, created_at: float, now: float) -> tuple[float, float]:
     """Return how long to wait, and when the task expires: after that a silent server has lost it.
 
     One that says that it works has not: the time to live binds the server to keep a task, not to drop it.

@@ -53,9 +53,9 @@ def read(task_id: str) -> dict[str, Any]:
 
 def write(task_id: str, **fields: object) -> dict[str, Any]:
     file = FOLDER / task_id
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     now = datetime.now(UTC).isoformat()
-    state = {"taskId": task_id, "createdAt": now, "ttlMs": TTL_MS, "pollIntervalMs": 1, **before}
+    state: dict[str, Any] = {"taskId": task_id, "createdAt": now, "ttlMs": TTL_MS, "pollIntervalMs": 1, **before}
     state |= {"lastUpdatedAt": now, **fields}
     new = file.with_suffix(".new")
     new.write_text(json.dumps(state), encoding="utf-8")
@@ -85,7 +85,11 @@ async def work(tool: str, task_id: str, key: str) -> None:
         case "garble":
             write(task_id, status="completed", result={"content": "no list"})
         case "ask":
-            question = {"mode": "form", "message": "Which?", "requestedSchema": {"type": "object", "properties": {}}}
+            question: dict[str, Any] = {
+                "mode": "form",
+                "message": "Which?",
+                "requestedSchema": {"type": "object", "properties": {}},
+            }
             asked = {"which": {"method": "elicitation/create", "params": question}}
             write(task_id, status="input_required", inputRequests=asked)
         case "sample":

@@ -210,5 +210,5 @@ def test_the_interval_that_a_server_names_is_kept_within_bounds(named: float | N
 
 def test_a_task_is_looked_at_before_it_expires() -> None:
     state = TaskState(task_id="t", status="working", poll_interval_ms=50_000, ttl_ms=30_000)
-    assert tasks._next_poll(state, 100.0, 110.0) == (19.0, 130.0)
-    assert tasks._next_poll(state, 100.0, 140.0) == (50.0, 130.0), "it works on, so it is asked on"
+    assert tasks.next_poll(state, 100.0, 110.0) == (19.0, 130.0)
+    assert tasks.next_poll(state, 100.0, 140.0) == (50.0, 130.0), "it works on, so it is asked on"
