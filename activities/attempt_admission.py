@@ -71,7 +71,7 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
     info, here = activity.info(), pulse()
     if info.is_local:
         return await running()
-    attempts = _until_now(here)
+    attempts = attempts_until_now()
     here.leave(attempts)
     losses = attempts.lost(info.attempt)
     # it was running when two workers died: a third attempt could kill a third worker
@@ -94,7 +94,7 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
 
 def refuse_spent(traits: ToolTraits) -> None:
     """Raise ApplicationError if the call has used all its own attempts, the last of which the server timed out."""
-    if _until_now(pulse()).own >= own_attempts_max(traits):
+    if attempts_until_now().own >= own_attempts_max(traits):
         raise AttemptFailure(ended_without_answer(traits, "it took too long"), again=False)
 
 
@@ -102,7 +102,7 @@ def failure_of(traits: ToolTraits, record: ErrorRecord, *, again: bool) -> Attem
     """Return the failure of an attempt in which the tool failed; `again` is whether a retry is allowed at all."""
     info, here = activity.info(), pulse()
     if not info.is_local:
-        attempts = _until_now(here).after_failure()
+        attempts = attempts_until_now().after_failure()
         again = again and attempts.own < own_attempts_max(traits)
         here.leave(attempts)
         if again:
@@ -124,13 +124,13 @@ def attempt_number(traits: ToolTraits) -> int:
 
 def attempts_used() -> int:
     """Return how many of its own attempts the call has used so far."""
-    return _until_now(pulse()).own
+    return attempts_until_now().own
 
 
-def _until_now(here: HeartbeatDetails) -> ToolAttempts:
+def attempts_until_now() -> ToolAttempts:
     """Return the outcomes of the previous attempts; one that the server timed out counts as the tool's failure."""
     attempts = ToolAttempts.after(activity.info().heartbeat_details)
-    return attempts.after_failure() if here.repetition.timed_out else attempts
+    return attempts.after_failure() if pulse().repetition.timed_out else attempts
 
 
 @asynccontextmanager
@@ -138,6 +138,8 @@ async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerato
     """Make a call that may have killed a worker wait for its turn; yield the function that reports its start."""
 
     async def report(*, turn: bool) -> None:
+        if ToolAttempts.after(here.details()).task is not None:
+            return  # it is at the server, and the next attempt has to find it
         beside, blamed = (attempts.after_death(blamed=blamed) for blamed in (False, True))
         await here.tell(Details(attempts, beside, blamed, turn))
 

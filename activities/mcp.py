@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.attempt_admission import AttemptFailure, attempt_number, attempted, failure_of, refuse_spent
+from activities.attempt_admission import (
+    AttemptFailure,
+    attempt_number,
+    attempted,
+    attempts_until_now,
+    failure_of,
+    refuse_spent,
+)
 from activities.heartbeats import pulse
+from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, resumed, task_left
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.agent.toolset import chosen_mcp_tools
@@ -49,7 +57,7 @@ from holdfast.core.wire.mcp_contracts import (
 )
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
-from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
+from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools, resume_mcp_task
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
@@ -126,22 +134,22 @@ class McpTools:
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
+            pulse().leave(attempts_until_now().after_postponement())
+            pulse().beat()
             raise ApplicationError(error.message, type=type(error).__name__) from None
         tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
         if proxy is None:
             text = f"this worker does not reach the MCP server {tool.server!r} (any more); restart the right one"
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
-        traits = proxy.traits
+        traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
+        if task_left() is not None:
+            return _result(await self._attempted(request, tool, traits, server))
+        refuse_second_call(traits)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            reply = await self._attempted(request, tool, traits, pinned.servers[tool.server])
-        if isinstance(reply, McpInputNeeded):
-            return reply
-        if not reply.mcp_process:
-            return reply.text
-        return {"kind": REPLY_KIND, "text": reply.text, "mcp_process": reply.mcp_process}
+            return _result(await self._attempted(request, tool, traits, server))
 
     @activity.defn(name=SEARCH_TOOL)
     async def search(self, request: McpSearch) -> str:
@@ -185,9 +193,10 @@ class McpTools:
             tenant=request.tenant,
         )
         running = partial(self._reply, request, tool, traits, server, context)
+        admitted = partial(attempted, traits) if task_left() is None else resumed
         try:
             with self._spans.tool_call(tool.name, request.arguments) if self._spans else nullcontext() as span:
-                reply = await attempted(traits, running)
+                reply = await admitted(running)
                 if span is not None:
                     span.answered("" if isinstance(reply, McpInputNeeded) else reply.text)
                 return reply
@@ -206,8 +215,14 @@ class McpTools:
         clock = asyncio.get_running_loop().time
         started_at = clock()
         reports = CallReports(tool.name, context, pulse().report)
+        task, keeper = task_left(), AttemptKeeper()
         try:
-            answer = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports, request.inputs)
+            if task is None:
+                answer = await call_mcp_tool(
+                    self._pool, server, tool, request.arguments, context, reports, keeper, request.inputs
+                )
+            else:
+                answer = await resume_mcp_task(self._pool, server, tool, task, age_of(task), context, reports, keeper)
         finally:
             reports.ended()
         if isinstance(answer, McpInputNeeded):
@@ -216,3 +231,9 @@ class McpTools:
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
         return ToolReply(text=bounded_result(text), mcp_process=answer.process)
+
+
+def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, str] | McpInputNeeded:
+    if isinstance(reply, McpInputNeeded) or not reply.mcp_process:
+        return reply if isinstance(reply, McpInputNeeded) else reply.text
+    return {"kind": REPLY_KIND, "text": reply.text, "mcp_process": reply.mcp_process}

@@ -92,6 +92,17 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     )
 
 
+async def is_repeated() -> bool:
+    """Return whether the server goes on with this call in another attempt, or cannot be asked."""
+    info = activity.info()
+    described = await _described(info)
+    if described is None:
+        return True
+    cancelled = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+    mine = (each for each in described.pending_activities if each.activity_id == info.activity_id)
+    return any(each.state != cancelled for each in mine)
+
+
 def waited_seconds() -> float:
     """Return how long ago the server dispatched this attempt, in seconds, as far as its clock and ours agree."""
     return abs((datetime.now(UTC) - activity.info().started_time).total_seconds())

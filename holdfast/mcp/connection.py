@@ -33,6 +33,7 @@ from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, qu
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.stdio import ServerLog, StdioServer
+from holdfast.mcp.task_messages import CreatedTask, TasksExtension
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -57,6 +58,10 @@ class OnProgress(Protocol):
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Take one report."""
         ...
+
+
+OnTask = Callable[[CreatedTask], Awaitable[McpAnswer]]
+"""Goes on with the task that a server made of a call, and returns its answer."""
 
 
 class McpConnection:
@@ -157,11 +162,13 @@ class McpConnection:
         seconds_max: float | None = None,
         on_progress: OnProgress | None = None,
         inputs: McpInputs | None = None,
+        on_task: OnTask | None = None,
     ) -> McpAnswer:
         """Call a tool, once, and return its answer, or what its server asks a person for first (`questions`).
 
         `inputs` goes on with a call whose server has asked. `meta` goes into the request's `_meta`. Cancelling this
-        cancels the call at the server. Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the
+        cancels the call at the server. A task that the server makes of it is answered by `on_task`, in its own time
+        (`mcp.tasks`). Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the
         server's, and McpOutcomeUnknown.
         """
         session = self.client.session
@@ -192,6 +199,8 @@ class McpConnection:
         if isinstance(result, InputRequiredResult):
             questions = questions_of(result, self._named(tool))
             return McpAnswer(questions.text, questions=questions)
+        if isinstance(result, CreatedTask) and on_task is not None:
+            return await on_task(result)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
         answer = replace(answer_of(result), process=self.process)
@@ -231,6 +240,7 @@ class McpConnection:
                 transport,
                 client_info=Implementation(name="holdfast", version=__version__),
                 cache=None,
+                extensions=(TasksExtension(),),
                 message_handler=_dropped,
                 elicitation_callback=self._unanswered.cancel,
             )
@@ -262,13 +272,17 @@ class McpConnection:
         self._ended_why = self._ended_why or why
 
     def _text(self, error: BaseException) -> str:
-        """Return an error's text in one line, bounded, without the values of variables; of a group, its first's."""
+        """Return an error's text, redacted; of a group, its first's."""
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         text = ""
         with suppress(Exception):
             text = str(error)
-        text = self._credentials.redacted(text) or type(error).__name__
+        return self.redacted(text or type(error).__name__)
+
+    def redacted(self, text: str) -> str:
+        """Return a server's text in one line, bounded, without the values that its credentials read."""
+        text = self._credentials.redacted(text)
         return " ".join(clamped(printable(text), ERROR_CHARS_MAX).split())
 
     def _named(self, tool: str | None = None) -> str:

@@ -19,6 +19,7 @@ from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpTool, legal_names
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.task_messages import makes_tasks
 
 LISTED_MAX: Final = 1_000
 """The most tools, resources or prompts of one server; what is beyond is left out, and said."""
@@ -121,6 +122,7 @@ async def _tools_of(connection: McpConnection) -> tuple[list[McpTool], list[str]
     listed, complete = await _pages(
         connection, lambda params, session: session.list_tools(params=params), lambda page: page.tools
     )
+    tasks = makes_tasks(connection.client.server_capabilities)
     tools: dict[str, McpTool] = {}
     left_out: list[str] = [] if complete else [f"{server.name}: it lists more than {LISTED_MAX:,} tools"]
     for each in listed:
@@ -129,7 +131,7 @@ async def _tools_of(connection: McpConnection) -> tuple[list[McpTool], list[str]
         problem = "it is listed twice" if each.name in tools else _problem_with(each)
         if problem is None:
             try:
-                tools[each.name] = _tool(server, each)
+                tools[each.name] = _tool(server, each, tasks=tasks)
             except (ValidationError, RecursionError) as error:
                 problem = f"it cannot be kept: {type(error).__name__}"
         if problem is not None:
@@ -163,7 +165,7 @@ def _encodable(schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _tool(server: McpServer, tool: Tool) -> McpTool:
+def _tool(server: McpServer, tool: Tool, *, tasks: bool) -> McpTool:
     from holdfast.runtime.json_schema import broken_schema  # noqa: PLC0415  # as above
 
     hints = tool.annotations
@@ -185,6 +187,7 @@ def _tool(server: McpServer, tool: Tool) -> McpTool:
             idempotent=hints.idempotent_hint,
             open_world=hints.open_world_hint,
         ),
+        tasks=tasks or None,
     )
 
 

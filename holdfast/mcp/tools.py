@@ -13,15 +13,21 @@ from holdfast.core.base.bounds import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.attempt_tally import McpTask
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
-from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, with_schema
+from holdfast.core.tools.tool_traits import TIMEOUT_SECONDS_MAX, ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
 from holdfast.mcp.pool import McpPool
+from holdfast.mcp.task_keeper import NO_KEEPER, TaskKeeper
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.mcp.answers import McpAnswer
+    from holdfast.mcp.task_messages import CreatedTask
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.answers import McpAnswer
@@ -50,9 +56,11 @@ def schema_of(tool: McpTool) -> ToolSchema:
 def traits_for(tool: McpTool, server: McpServer) -> ToolTraits:
     """Return the tool's traits: at most once, unless it says that it is repeatable and its server is trusted."""
     again = server.trusted and tool.repeatable
-    options: dict[str, Any] = {"timeout_seconds": server.timeout_seconds}
+    seconds = server.timeout_seconds + (server.task_seconds_max if tool.tasks else 0)
+    options: dict[str, Any] = {"timeout_seconds": min(seconds, TIMEOUT_SECONDS_MAX)}
     options |= {"idempotent": True} if again else {"at_most_once": True}
-    return replace(with_schema(traits_of(tool.name, options), schema_of(tool)), mcp=server.name, mcp_digest=tool.digest)
+    traits = with_schema(traits_of(tool.name, options), schema_of(tool))
+    return replace(traits, mcp=server.name, mcp_digest=tool.digest, resumable=bool(tool.tasks))
 
 
 def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> tuple[McpProxyTool, ...]:
@@ -79,12 +87,13 @@ async def call_mcp_tool(
     arguments: Mapping[str, JsonValue],
     context: ToolContext,
     reporter: CallReporter = NO_REPORTER,
+    keeper: TaskKeeper = NO_KEEPER,
     inputs: McpInputs | None = None,
 ) -> McpAnswer | McpInputNeeded:
     """Call the tool, and return its answer, or what its server asks a person for before it goes on.
 
     Cancelling this cancels the call at the server. `inputs` goes on with a call whose server has asked.
-    `reporter` gets what the server reports of its progress.
+    `reporter` gets what the server reports of its progress, and `keeper` the task that it may make of the call.
 
     Raises McpUnavailable when the server cannot be reached in TRIES_MAX tries, McpCallFailed for an error of the tool's
     or the server's, and McpOutcomeUnknown.
@@ -93,19 +102,25 @@ async def call_mcp_tool(
     async def report(progress: float, total: float | None, message: str | None) -> None:
         reporter.progress(message or "", min(progress / total, 1.0) if total and total > 0 else None)
 
+    async def on_task(created: CreatedTask) -> McpAnswer:
+        from holdfast.mcp.tasks import task_of  # noqa: PLC0415  # an extra
+
+        return await task_of(pool, server, created.task_id, context.execution_id, context.tenant).begun(
+            created, keeper, reporter
+        )
+
     for tried in range(1, TRIES_MAX + 1):
         try:
             async with pool.connection(server, context.execution_id, context.tenant) as connection:
                 meta = {KEY_META: context.idempotency_key}
-                answer = await connection.call(tool.tool, arguments, meta=meta, on_progress=report, inputs=inputs)
+                answer = await connection.call(
+                    tool.tool, arguments, meta=meta, on_progress=report, on_task=on_task, inputs=inputs
+                )
         except McpUnavailable:
             if tried == TRIES_MAX:
                 raise
             await asyncio.sleep(WAIT_SECONDS * 2 ** (tried - 1))
         else:
-            answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
-            if answer.is_error:
-                raise McpCallFailed(answer.text or "the tool reports an error without a text")
             if answer.questions is not None:
                 asked, seconds = answer.questions, server.answer_seconds
                 return McpInputNeeded(
@@ -114,8 +129,36 @@ async def call_mcp_tool(
                     seconds_max=seconds,
                     request_state=asked.request_state,
                 )
-            return answer
+            return _checked(answer, tool)
     raise AssertionError("the last try returns or raises")
+
+
+async def resume_mcp_task(
+    pool: McpPool,
+    server: McpServer,
+    tool: McpTool,
+    task: McpTask,
+    age_seconds: float,
+    context: ToolContext,
+    reporter: CallReporter = NO_REPORTER,
+    keeper: TaskKeeper = NO_KEEPER,
+) -> McpAnswer:
+    """Return the answer of a task that an attempt before left, `age_seconds` after it was created; call nothing.
+
+    Raises as `call_mcp_tool` does.
+    """
+    from holdfast.mcp.tasks import task_of  # noqa: PLC0415  # an extra
+
+    resumed = task_of(pool, server, task.id, context.execution_id, context.tenant)
+    return _checked(await resumed.resumed(age_seconds, keeper, reporter), tool)
+
+
+def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
+    """Return the answer, with a warning where it breaks its schema. Raises McpCallFailed for the tool's own error."""
+    answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
+    if answer.is_error:
+        raise McpCallFailed(answer.text or "the tool reports an error without a text")
+    return answer
 
 
 def _elsewhere(name: str) -> Callable[..., NoReturn]:

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.mcp.errors import McpUnavailable
 from tests.cli.program import Project
-from tests.mcp.places import HERE, catalog, noted, offer
+from tests.mcp.places import HERE, catalog, noted, offer, oven
 
 
 @pytest.fixture
@@ -55,6 +55,15 @@ def test_a_call_is_tried(here: Project) -> None:
     assert len(noted(here.folder / "ledger")) == 1
     failed = here.run("mcp", "till", "--call", "fail", "--json")
     assert (failed.code, failed.document) == (4, {"text": "Error executing tool fail", "value": None, "is_error": True})
+
+
+def test_a_call_that_its_server_makes_a_task_of_is_waited_for(here: Project, tmp_path: Path) -> None:
+    entry = oven(tmp_path).model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    (tmp_path / "ovens.yaml").write_text(json.dumps({"servers": {"oven": entry}}))
+    (tmp_path / "gate").touch()
+    shown = here.run("mcp", "oven", "--call", "bake", "--mcp", "ovens.yaml")
+    assert (shown.code, shown.out, shown.err) == (0, "baked\n", "")
+    assert "tasks/get" in noted(tmp_path / "ledger")
 
 
 @pytest.mark.parametrize(

@@ -36,17 +36,46 @@ def odd(mode: str, **fields: object) -> McpServer:
     return McpServer.model_validate({"name": "odd", "command": command, **fields})
 
 
+def oven(folder: Path, **fields: object) -> McpServer:
+    """The server that makes tasks of its calls, over stdio; `folder` is `oven_environment`'s."""
+    command = [sys.executable, str(HERE / "task_server.py"), "stdio"]
+    environment = oven_environment(folder)
+    return McpServer.model_validate({"name": "oven", "command": command, "env": environment, **fields})
+
+
+def oven_environment(folder: Path) -> dict[str, str]:
+    """What that server is told: `folder` gets its ledger, and its tasks end when it has a file `gate`."""
+    (folder / "tasks").mkdir(exist_ok=True)
+    return {"LEDGER": str(folder / "ledger"), "TASKS": str(folder / "tasks"), "GATE": str(folder / "gate")}
+
+
+@asynccontextmanager
+async def oven_over_http(
+    folder: Path, port: int = 0, environment: Mapping[str, str] | None = None, **fields: object
+) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
+    """The same over HTTP, and its process."""
+    told = {**oven_environment(folder), **(environment or {})}
+    async with _over_http("task_server.py", told, port) as (url, process):
+        yield McpServer.model_validate({"name": "oven", "url": url, **fields}), process
+
+
 @asynccontextmanager
 async def over_http(
     ledger: Path, program: str = "servers.py", *arguments: str
 ) -> AsyncGenerator[tuple[McpServer, asyncio.subprocess.Process]]:
     """The well-behaved server over HTTP, or another `program` of this folder, and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    async with _over_http(program, {"LEDGER": str(ledger)}, 0, *arguments) as (url, process):
+        yield McpServer(name="till", url=url), process
+
+
+@asynccontextmanager
+async def _over_http(
+    program: str, environment: Mapping[str, str], port: int = 0, *arguments: str
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    port = port or _free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(HERE / program), "http", str(port), *arguments),
-        env={**os.environ, "LEDGER": str(ledger)},
+        env={**os.environ, **environment},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -54,11 +83,17 @@ async def over_http(
         while not await _listens(port):
             assert process.returncode is None, "the server has ended"
             await asyncio.sleep(0.05)
-        yield McpServer(name="till", url=f"http://127.0.0.1:{port}/mcp"), process
+        yield f"http://127.0.0.1:{port}/mcp", process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
             await process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 async def _listens(port: int) -> bool:

@@ -313,7 +313,8 @@ def _attempt_timeout(traits: ToolTraits) -> timedelta:
 
 def _counted_by_server(traits: ToolTraits, attempts_max: int) -> int:
     """Return how many attempts the server makes; our workers count those that the tool itself failed."""
-    return attempts_max if traits.remote or traits.at_most_once else attempts_max + LOST_ATTEMPTS_MAX
+    once = traits.at_most_once and not traits.resumable  # ours refuse to call a resumable one twice
+    return attempts_max if traits.remote or once else attempts_max + LOST_ATTEMPTS_MAX
 
 
 def _heartbeat_timeout(traits: ToolTraits) -> timedelta | None:

@@ -23,14 +23,17 @@ from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.tool_context import NO_REPORTER
 from holdfast.mcp.pool import MISSING, McpPool
 from holdfast.mcp.server_file import DEFAULT_FILE, FORM, read_servers
+from holdfast.mcp.task_keeper import NO_KEEPER
 
 if TYPE_CHECKING:  # an extra
     from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
     from holdfast.mcp.answers import McpAnswer
     from holdfast.mcp.connection import McpConnection
     from holdfast.mcp.listing import Offer
+    from holdfast.mcp.task_messages import CreatedTask
 
 ABOUT_CHARS_MAX: Final = 200
 """As much of a description, or of a tool's name with its parameters, is shown in a table."""
@@ -119,10 +122,16 @@ async def _looked_at(server: McpServer, tenant: str) -> tuple[McpCatalog, Offer]
 
 
 async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue], tenant: str) -> McpAnswer:
+    from holdfast.mcp.tasks import task_of
+
     pool = McpPool({server.name: server}, os.environ)
+
+    async def on_task(created: CreatedTask) -> McpAnswer:
+        return await task_of(pool, server, created.task_id, tenant=tenant).begun(created, NO_KEEPER, NO_REPORTER)
+
     try:
         async with pool.connection(server, tenant=tenant) as connection:
-            return await connection.call(await _own_name(connection, tool), arguments)
+            return await connection.call(await _own_name(connection, tool), arguments, on_task=on_task)
     finally:
         await pool.close()
 

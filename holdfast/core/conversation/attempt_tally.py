@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final, Self
 
 from pydantic import Field, ValidationError
 
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.frozen import Frozen, is_none, replace
 
 WORKER_LOST: Final = "WorkerLost"
 """The type of the failure of a call whose worker died: its guardian reports it, and the call is begun anew at once."""
@@ -28,6 +29,17 @@ DEATHS_MAX: Final = 2
 """How many workers a tool call may kill before it fails for good."""
 
 
+TASK_ID_CHARS_MAX: Final = 500
+"""The longest id of a task: it travels with each heartbeat."""
+
+
+class McpTask(Frozen):
+    """The task that an MCP server made of a call, and when, by the clock of the Temporal server."""
+
+    id: str = Field(min_length=1, max_length=TASK_ID_CHARS_MAX)
+    created_at: datetime
+
+
 class ToolAttempts(Frozen):
     """What an attempt of a tool call leaves for the next one; it travels in the details of heartbeats.
 
@@ -43,6 +55,8 @@ class ToolAttempts(Frozen):
     """Workers that died while the call had begun."""
     blamed: bool = False
     """Whether it must have caused the last of these deaths: it ran alone, or had just begun."""
+    task: McpTask | None = Field(default=None, exclude_if=is_none)
+    """The task under way that the next attempt takes up."""
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any]) -> Self:
@@ -63,8 +77,8 @@ class ToolAttempts(Frozen):
         return self.blamed and self.deaths >= DEATHS_MAX
 
     def after_failure(self) -> Self:
-        """Return the same after an attempt that counts."""
-        return replace(self, own=self.own + 1)
+        """Return the same after an attempt that counts; a task ended with it."""
+        return replace(self, own=self.own + 1, task=None)
 
     def after_postponement(self) -> Self:
         """Return the same after an attempt that was not begun."""

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from holdfast.core.base.bounds import NAME_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, canonical, is_empty, replace
+from holdfast.core.base.frozen import Frozen, canonical, is_empty, is_none, replace
 from holdfast.core.tools.mcp_servers import InlineServer
 from holdfast.core.tools.tool_traits import RESERVED_NAMES
 
@@ -39,7 +39,8 @@ class McpAnnotations(Frozen):
 class McpTool(Frozen):
     """A server's tool: `tool` is what the server calls it, `name` what the model does.
 
-    `parameters` and `output` are JSON Schemas; without `output` the server promises no form of its answers.
+    `parameters` and `output` are JSON Schemas; without `output` the server promises no form of its answers. `tasks` is
+    whether the server can make a task of a call; absent where it cannot.
     """
 
     name: str
@@ -49,6 +50,7 @@ class McpTool(Frozen):
     parameters: Mapping[str, JsonValue]
     output: JsonValue = None
     annotations: McpAnnotations = McpAnnotations()
+    tasks: Literal[True] | None = Field(default=None, exclude_if=is_none)
 
     @property
     def digest(self) -> Digest:

@@ -26,11 +26,15 @@ CALL_SECONDS: Final = 60.0
 
 ANSWER_SECONDS: Final = 7 * 24 * 3600.0
 """How long a person may take to answer what the server asks, unless its entry says otherwise."""
+
 START_SECONDS: Final = 30.0
 """How long a server may take to start unless its entry says otherwise: `npx` fetches a package in that time."""
 
 START_SECONDS_MAX: Final = 80.0
 """The most that an entry may say: listing a run's servers takes attempts of 90 s (`workflows/timeouts.py`)."""
+
+TASK_SECONDS: Final = 3600.0
+"""How long a task may take that a server makes of a call, unless the server's entry says otherwise."""
 
 ENTRIES_MAX: Final = 64
 """The most headers, variables or parts of a command."""
@@ -90,8 +94,9 @@ class McpServer(Frozen):
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
-    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take, and
-    `answer_seconds` how long a person may take to answer what the server asks meanwhile.
+    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take,
+    `answer_seconds` how long a person may take to answer what the server asks meanwhile, and
+    `task_seconds_max` how long a task may take that the server makes of a call.
 
     `start_timeout_seconds` is how long the server may take to start and to say what it is.
     A server that a command starts lives as long as its worker: when another process of it answers a run, the model is
@@ -113,6 +118,7 @@ class McpServer(Frozen):
     answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
     stateless: bool = False
     start_timeout_seconds: float = Field(default=START_SECONDS, gt=0, le=START_SECONDS_MAX)
+    task_seconds_max: float = Field(default=TASK_SECONDS, gt=0, le=24 * 3600)
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:

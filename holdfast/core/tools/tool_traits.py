@@ -32,6 +32,9 @@ TASK_QUEUE_CHARS_MAX: Final = 200
 TIMEOUT_SECONDS: Final = 60.0
 """How long one attempt of a tool call may take unless the tool says otherwise."""
 
+TIMEOUT_SECONDS_MAX: Final = 24 * 3600.0
+"""The longest that a tool may say: whatever takes days is work for a run of its own."""
+
 LOCAL_TIMEOUT_SECONDS: Final = 1.5
 """The same for a `local` tool."""
 
@@ -41,7 +44,7 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp", "mcp_digest", "deferred")
+DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp", "mcp_digest", "deferred", "resumable")
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -80,7 +83,7 @@ class ToolTraits(SparseForm):
     """
 
     name: str
-    timeout_seconds: float = Field(default=TIMEOUT_SECONDS, gt=0, le=24 * 3600)
+    timeout_seconds: float = Field(default=TIMEOUT_SECONDS, gt=0, le=TIMEOUT_SECONDS_MAX)
     attempts_max: int = Field(default=ATTEMPTS_MAX, ge=1, le=100)
     at_most_once: bool = False
     sequential: bool = False
@@ -100,6 +103,8 @@ class ToolTraits(SparseForm):
     """The fingerprint of what that server says of it (`McpTool.digest`): an approval is bound to it."""
     deferred: bool = False
     """Whether the model is not shown it, and finds it with the tool `search_tools`."""
+    resumable: bool = False
+    """Whether a call can become a task that its next attempt takes up, so that a lost worker does not end it."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)

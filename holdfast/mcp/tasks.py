@@ -1,0 +1,204 @@
+"""`TaskAtServer`: a call that an MCP server made a task of, polled to its end by its id, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
+from typing import Final
+
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, EmptyResult
+from pydantic import ValidationError
+
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.tool_context import CallReporter
+from holdfast.mcp.answers import McpAnswer, answer_of
+from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
+from holdfast.mcp.pool import SHARED, McpPool
+from holdfast.mcp.task_keeper import TaskKeeper
+from holdfast.mcp.task_messages import (
+    POLL_SECONDS_MAX,
+    POLL_SECONDS_MIN,
+    CancelTask,
+    CreatedTask,
+    GetTask,
+    TaskParams,
+    TaskState,
+    UpdateParams,
+    UpdateTask,
+)
+
+REQUEST_SECONDS_MAX: Final = 30.0
+"""How long one request about a task may take: the server has only to look it up."""
+
+SILENT_SECONDS_MAX: Final = 300.0
+"""How long a server may answer no poll: it may be started anew, and its tasks may outlast that."""
+
+CANCEL_SECONDS_MAX: Final = 5.0
+"""How long a cancelled call waits for the server to take its `tasks/cancel`."""
+
+LAST_LOOK_SECONDS: Final = 1.0
+"""How long before a task expires it is looked at, so that a result is not missed."""
+
+QUESTIONS_MAX: Final = 100
+"""The most questions of one task that are answered."""
+
+CANNOT_ANSWER: Final = "[the server asked a question during the task; it was declined: nobody can answer there yet]"
+
+Lend = Callable[[], AbstractAsyncContextManager[McpConnection]]
+"""Lends a connection to the task's server, opened if need be."""
+
+
+class TaskAtServer:
+    """The task `task_id` of `server`."""
+
+    def __init__(self, server: McpServer, task_id: str, lend: Lend) -> None:
+        self._server = server
+        self._id = task_id
+        self._lend = lend
+        self._declined = set[str]()
+
+    async def begun(self, created: CreatedTask, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
+        """Have the new task kept, and return its answer.
+
+        Raises McpCallFailed when it failed or was cancelled, and McpOutcomeUnknown when the server has lost it, is
+        silent for SILENT_SECONDS_MAX, or took longer than the `task_seconds_max` of its entry. Cancelling this cancels
+        the task, if `keeper` says that nobody goes on with it.
+        """
+        try:
+            await keeper.keep(self._id)
+            wait = created.poll_seconds if created.status == "working" else 0.0
+            return await self._polled(0.0, wait, reporter)
+        except asyncio.CancelledError:
+            await self._end(keeper)
+            raise
+
+    async def resumed(self, age_seconds: float, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
+        """Return the answer of a task that was created `age_seconds` ago. Raises as `begun` does."""
+        try:
+            return await self._polled(age_seconds, 0.0, reporter)
+        except asyncio.CancelledError:
+            await self._end(keeper)
+            raise
+
+    async def cancel(self) -> None:
+        """Ask the server to cancel the task, in bounded time; whether it does is its own decision."""
+        request = CancelTask(params=TaskParams(task_id=self._id))
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS_MAX), self._lend() as connection:
+                await connection.ask(lambda session: session.send_request(request, EmptyResult), CANCEL_SECONDS_MAX)
+
+    async def _end(self, keeper: TaskKeeper) -> None:
+        if await keeper.is_final():
+            await self.cancel()
+
+    async def _polled(self, age_seconds: float, wait: float, reporter: CallReporter) -> McpAnswer:
+        clock = asyncio.get_running_loop().time
+        created_at, heard_at = clock() - age_seconds, clock()
+        ends_at = created_at + self._server.task_seconds_max
+        expires_at, latest = float("inf"), ""
+        while True:
+            await asyncio.sleep(max(min(wait, ends_at - clock()), 0.0))
+            try:
+                state, words = await self._asked()
+            except (McpUnavailable, McpCallFailed) as error:
+                if clock() > min(heard_at + SILENT_SECONDS_MAX, expires_at):
+                    raise self._unknown(f"the server does not answer any more: {error.message}") from None
+                wait = min(2 * max(wait, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+            else:
+                heard_at = clock()
+                if (answer := await self._answer(state, words)) is not None:
+                    return answer
+                if state is not None and words != latest:
+                    latest = words
+                    reporter.progress(words or f"the task is {state.status}", None)
+                wait, expires_at = next_poll(state, created_at, clock())
+            if clock() >= ends_at:
+                await self.cancel()
+                raise self._unknown(f"it took longer than {self._server.task_seconds_max:g} s and was cancelled")
+
+    async def _asked(self) -> tuple[TaskState | None, str]:
+        """Return the task's state, none if the server does not know it, and what it says of it in words."""
+
+        async def get(session: ClientSession) -> TaskState | None:
+            try:
+                return await session.send_request(GetTask(params=TaskParams(task_id=self._id)), TaskState)
+            except MCPError as error:
+                if error.error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                    return None
+                raise
+
+        async with self._lend() as connection:
+            state = await connection.ask(get, REQUEST_SECONDS_MAX)
+            words = "" if state is None else (state.error.message if state.error else state.status_message) or ""
+            return state, connection.redacted(words) if words else ""
+
+    async def _answer(self, state: TaskState | None, words: str) -> McpAnswer | None:
+        """Return the answer of a task that is complete, none of one that goes on. Raises for one that ended else."""
+        if state is None:
+            raise self._unknown("the server does not know it any more")
+        match state.status:
+            case "working":
+                return None
+            case "input_required":
+                await self._decline(state)
+                return None
+            case "failed":
+                raise McpCallFailed(f"{self._named} failed: {words or 'it says no more'}")
+            case "cancelled":
+                why = f": {words}" if words else ""
+                raise McpCallFailed(f"{self._named} was cancelled by the server, perhaps with part of it done{why}")
+            case "completed":
+                try:
+                    answer = answer_of(CallToolResult.model_validate(state.result, by_name=False))
+                except ValidationError:
+                    raise self._unknown("it is complete, but its result is no answer of the protocol") from None
+                return replace(answer, text=f"{answer.text}\n{CANNOT_ANSWER}".lstrip()) if self._declined else answer
+
+    async def _decline(self, state: TaskState) -> None:
+        """Answer the task's questions, each once, that they are cancelled; cancel a task that asks anything else."""
+        asked = state.input_requests or {}
+        kinds = {str(each.get("method")) for each in asked.values()}
+        if kinds - {"elicitation/create"} or len(self._declined | asked.keys()) > QUESTIONS_MAX:
+            await self.cancel()
+            raise McpCallFailed(f"{self._named} asks for something that cannot be given, and was cancelled")
+        new = {key: {"action": "cancel"} for key in asked if key not in self._declined}
+        if not new:
+            return
+        request = UpdateTask(params=UpdateParams(task_id=self._id, input_responses=new))
+        with suppress(McpUnavailable, McpCallFailed):  # the next poll shows whether it still asks
+            async with self._lend() as connection:
+                await connection.ask(lambda session: session.send_request(request, EmptyResult), REQUEST_SECONDS_MAX)
+            self._declined |= new.keys()
+
+    @property
+    def _named(self) -> str:
+        return f"the task of the MCP server {self._server.name!r}"
+
+    def _unknown(self, why: str) -> McpOutcomeUnknown:
+        return McpOutcomeUnknown(f"{self._named}: {why}")
+
+
+def task_of(
+    pool: McpPool, server: McpServer, task_id: str, execution_id: str = SHARED, tenant: str = ""
+) -> TaskAtServer:
+    """Return the server's task with that id, reached over the pool's connections."""
+    return TaskAtServer(server, task_id, lambda: pool.connection(server, execution_id, tenant))
+
+
+def next_poll(state: TaskState | None, created_at: float, now: float) -> tuple[float, float]:
+    """Return how long to wait, and when the task expires: after that a silent server has lost it.
+
+    One that says that it works has not: the time to live binds the server to keep a task, not to drop it.
+    """
+    if state is None or state.ttl_ms is None:
+        return POLL_SECONDS_MIN if state is None else state.poll_seconds, float("inf")
+    expires_at = created_at + state.ttl_ms / 1000
+    if now >= expires_at:
+        return state.poll_seconds, expires_at
+    return max(min(state.poll_seconds, expires_at - LAST_LOOK_SECONDS - now), POLL_SECONDS_MIN), expires_at
