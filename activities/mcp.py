@@ -15,11 +15,10 @@ from activities.attempt_admission import AttemptFailure, attempt_number, attempt
 from activities.heartbeats import pulse
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id
-from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, StorageFailed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.tool_context import ToolContext
-from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
@@ -28,9 +27,9 @@ from holdfast.core.wire.contracts import (
     RESOLVE_MCP_ACTIVITY,
 )
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
-from holdfast.mcp.errors import McpOutcomeUnknown
+from holdfast.mcp.errors import FINAL
 from holdfast.mcp.pool import McpPool
-from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
+from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, failure_record, proxy_tools
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
@@ -41,9 +40,6 @@ if TYPE_CHECKING:  # an extra
 
 CATALOGS_MAX: Final = 64
 """How many catalogs are kept as tools: every model call needs its run's."""
-
-FINAL: Final = (InvalidInput, MissingPart)
-"""Errors of listing that no retry mends."""
 
 
 class _Pinned(NamedTuple):
@@ -101,7 +97,7 @@ class McpTools:
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            return (await self._attempted(request, tool, traits)).text
+            return (await self._attempted(request, tool, proxy)).text
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
@@ -116,8 +112,8 @@ class McpTools:
             self._catalogs[catalog] = _Pinned({each.name: each for each in tools}, proxies)
         return self._catalogs[catalog]
 
-    async def _attempted(self, request: McpCall, tool: McpTool, traits: ToolTraits) -> ToolReply:
-        info = activity.info()
+    async def _attempted(self, request: McpCall, tool: McpTool, proxy: McpProxyTool) -> ToolReply:
+        info, traits = activity.info(), proxy.traits
         execution_id = info.workflow_id or ""
         context = ToolContext(
             execution_id=execution_id,
@@ -135,12 +131,8 @@ class McpTools:
                 return reply
         except (AttemptFailure, asyncio.CancelledError):
             raise
-        except McpOutcomeUnknown as error:
-            again = not traits.at_most_once
-            record = error_record(error, tool.name) if again else ended_without_answer(traits, error.message)
-            raise failure_of(traits, record, again=again) from None
         except Exception as error:  # noqa: BLE001  # the model is shown whatever a server does
-            raise failure_of(traits, error_record(error, tool.name), again=False) from None
+            raise failure_of(traits, failure_record(error, traits), again=proxy.tries_again(error)) from None
 
     async def _reply(self, request: McpCall, tool: McpTool, traits: ToolTraits, context: ToolContext) -> ToolReply:
         clock = asyncio.get_running_loop().time

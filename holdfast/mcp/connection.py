@@ -106,6 +106,8 @@ class McpConnection:
         self._closing.set()
         if self._owner is None:
             return
+        if self._client is None:  # it is still starting and does not look
+            self._owner.cancel()
         _, late = await asyncio.wait([self._owner], timeout=CLOSE_SECONDS_MAX)
         for task in late:
             task.cancel()

@@ -58,13 +58,13 @@ class McpPool:
         for name in names:
             if name not in self.servers:
                 problem = f"agent {agent!r} names the MCP server {name!r}, {nearest(name, self.servers)}"
-                raise InvalidInput(f"{problem} (what this worker's mcp.yaml lists)")
+                raise InvalidInput(f"{problem} (what mcp.yaml lists where this process runs)")
         return tuple(self.servers[name] for name in names)
 
     async def catalog(self, names: Sequence[str], agent: str, execution_id: str = SHARED) -> McpCatalog:
         """Return the tools of the servers with these names. Raises InvalidInput, McpUnavailable, McpCallFailed."""
         servers = self.named(names, agent)
-        _check_installed()
+        check_installed()
         from holdfast.mcp.listing import catalog_of  # noqa: PLC0415  # an extra
 
         async with AsyncExitStack() as scope:
@@ -74,7 +74,7 @@ class McpPool:
     @asynccontextmanager
     async def connection(self, server: McpServer, execution_id: str = SHARED) -> AsyncGenerator[McpConnection]:
         """Lend a connection to `server`, opened if need be. Raises McpUnavailable."""
-        _check_installed()
+        check_installed()
         owner = SHARED
         async with self._lent((server.name, owner), server) as connection:
             if connection.is_shareable or not execution_id:
@@ -123,6 +123,7 @@ async def _closed(slot: _Slot) -> None:
             await slot.connection.__aexit__()
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise MissingPart where the extra `mcp` is not installed."""
     if find_spec("mcp") is None:
         raise MissingPart(MISSING)
