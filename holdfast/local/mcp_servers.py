@@ -71,11 +71,8 @@ class LocalMcpServers:
 
     async def close(self) -> None:
         """Close the connections, and end the servers that were started; in bounded time."""
-        listings = tuple(self._listings)
-        for each in listings:
-            each.cancel()
-        if listings:
-            await asyncio.wait(listings, timeout=GIVE_UP_SECONDS_MAX)
+        if self._listings:  # cancelled already; once more would keep them from ending the server that starts
+            await asyncio.wait(self._listings, timeout=GIVE_UP_SECONDS_MAX)
         if self._pool is not None:
             await self._pool.close()
 

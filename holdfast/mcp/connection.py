@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
+from anyio import CancelScope
 from mcp.client import Client, ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -76,6 +77,7 @@ class McpConnection:
         self._log = log
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
+        self._scope = CancelScope()
         self._client: Client | None = None
         self._ended = False
         self._fates: dict[str, Fate] = {}
@@ -106,8 +108,10 @@ class McpConnection:
         self._closing.set()
         if self._owner is None:
             return
-        if self._client is None:  # it is still starting and does not look
-            self._owner.cancel()
+        if (
+            self._client is None
+        ):  # it still starts; cancelling the task itself would keep the SDK from ending the process
+            self._scope.cancel()
         _, late = await asyncio.wait([self._owner], timeout=CLOSE_SECONDS_MAX)
         for task in late:
             task.cancel()
@@ -208,6 +212,10 @@ class McpConnection:
 
     async def _own(self, opened: asyncio.Future[Client]) -> None:
         """Open the connection, keep it until it is to be closed, and close it: all in this task."""
+        with self._scope:
+            await self._held(opened)
+
+    async def _held(self, opened: asyncio.Future[Client]) -> None:
         async with AsyncExitStack() as scope:
             transport = await scope.enter_async_context(self._transport())
             client = Client(
