@@ -17,7 +17,7 @@ OURS: Final = frozenset({"activities", "holdfast", "worker", "workers", "workflo
 
 LIBRARIES: Final = frozenset(
     {
-        *("aiohttp", "cryptography", "genai_prices", "google", "httpx", "httpx2", "jsonschema", "mcp"),
+        *("aiohttp", "anyio", "cryptography", "genai_prices", "google", "httpx", "httpx2", "jsonschema", "mcp"),
         *("mcp_types", "obstore", "openai", "openapi_pydantic", "opentelemetry", "prompt_toolkit", "pydantic"),
         *("pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml"),
         *("zstandard",),
