@@ -373,7 +373,8 @@ class LocalDriver(Generic[AnswerT]):
         return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True)
 
     def _become(self, agent: AgentDefinition, equipment: Equipment) -> None:
-        self._active, self._loop, self._executor = agent, *equipment
+        self._loop, self._executor = equipment
+        self._active = agent
 
     def _priced(self) -> AgentDefinition:
         definition = self._loop.definition
