@@ -24,20 +24,12 @@ from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, 
 from activities.tools import ToolSlots
 from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.agent.toolset import chosen_mcp_tools
-from holdfast.core.base.errors import (
-    HoldfastError,
-    InvalidArguments,
-    InvalidInput,
-    MissingPart,
-    ObjectMissing,
-    StorageFailed,
-)
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing, StorageFailed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, tool_changes
 from holdfast.core.tools.mcp_servers import McpServer, server_name
 from holdfast.core.tools.tool_context import ToolContext
-from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
 from holdfast.core.tools.tool_search import SEARCH_TOOL, search_result
 from holdfast.core.tools.tool_traits import ToolTraits
@@ -55,9 +47,9 @@ from holdfast.core.wire.mcp_contracts import (
     McpResolved,
     McpSearch,
 )
-from holdfast.mcp.errors import McpOutcomeUnknown
+from holdfast.mcp.errors import FINAL
 from holdfast.mcp.pool import McpPool
-from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools, resume_mcp_task
+from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, failure_record, proxy_tools, resume_mcp_task
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
 from holdfast.runtime.tool_runner import Results
@@ -68,9 +60,6 @@ if TYPE_CHECKING:  # an extra
 
 CATALOGS_MAX: Final = 64
 """How many catalogs are kept as tools: every model call needs its run's."""
-
-FINAL: Final = (InvalidInput, MissingPart)
-"""Errors of listing that no retry mends."""
 
 
 class _Pinned(NamedTuple):
@@ -144,12 +133,12 @@ class McpTools:
         traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
         if task_left() is not None:
-            return _result(await self._attempted(request, tool, traits, server))
+            return _result(await self._attempted(request, tool, proxy, server))
         refuse_second_call(traits)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            return _result(await self._attempted(request, tool, traits, server))
+            return _result(await self._attempted(request, tool, proxy, server))
 
     @activity.defn(name=SEARCH_TOOL)
     async def search(self, request: McpSearch) -> str:
@@ -180,9 +169,9 @@ class McpTools:
         return self._catalogs[catalog]
 
     async def _attempted(
-        self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer
+        self, request: McpCall, tool: McpTool, proxy: McpProxyTool, server: McpServer
     ) -> ToolReply | McpInputNeeded:
-        info = activity.info()
+        info, traits = activity.info(), proxy.traits
         execution_id = info.workflow_id or ""
         context = ToolContext(
             execution_id=execution_id,
@@ -202,12 +191,8 @@ class McpTools:
                 return reply
         except (AttemptFailure, asyncio.CancelledError):
             raise
-        except McpOutcomeUnknown as error:
-            again = not traits.at_most_once
-            record = error_record(error, tool.name) if again else ended_without_answer(traits, error.message)
-            raise failure_of(traits, record, again=again) from None
         except Exception as error:  # noqa: BLE001  # the model is shown whatever a server does
-            raise failure_of(traits, error_record(error, tool.name), again=False) from None
+            raise failure_of(traits, failure_record(error, traits), again=proxy.tries_again(error)) from None
 
     async def _reply(
         self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer, context: ToolContext

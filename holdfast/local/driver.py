@@ -20,16 +20,16 @@ from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.handoffs import conversation_holder, definition_digest, taken_over
+from holdfast.core.agent.handoffs import conversation_holder, taken_over
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
-from holdfast.core.agent.subagents import known_handoffs, known_subagents, reachable
+from holdfast.core.agent.subagents import reachable
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
-from holdfast.core.base.errors import Conflict, ExecutionFailed, HoldfastError, InvalidArguments, InvalidInput
+from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message, user_message
@@ -53,6 +53,7 @@ from holdfast.core.loop.commands import (
 )
 from holdfast.core.loop.events import (
     ApprovalDecided,
+    ChangeRefused,
     DefinitionChanged,
     Event,
     ExecutionStarted,
@@ -64,21 +65,22 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.start import may_change, rests
 from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
+from holdfast.core.wire.contracts import DefinitionChange
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.local.call_tasks import CallTasks, ended_child
+from holdfast.local.equipment import Equipment, Inventory
 from holdfast.local.execute_options import ExecuteOptions
 from holdfast.local.execution_records import recorded
-from holdfast.local.executor import Approver, Executor
+from holdfast.local.executor import Approver
 from holdfast.local.inbox import Inbox, message_event, stop_event
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
-from holdfast.local.model_calls import ModelCalls
+from holdfast.local.mcp_servers import LocalMcpServers
+from holdfast.mcp.server_file import McpServers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
-from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
-from holdfast.runtime.remote_tool_checks import check_schemas, refuse_mcp, refuse_remote
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
 from holdfast.storage.read_records_tool import RecordTools
 
@@ -93,16 +95,6 @@ def _new_id() -> str:
     return str(uuid4())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Change:
-    """A pending change of the agent, resolved."""
-
-    agent: AgentDefinition
-    loop: AgentLoop
-    executor: Executor
-    budget: ExecutionBudget | None
-
-
 class LocalDriver(Generic[AnswerT]):
     """Runs one agent in this process, with the same transitions as on Temporal.
 
@@ -114,6 +106,8 @@ class LocalDriver(Generic[AnswerT]):
         agents: the agents that it, or one of them, may call or hand the conversation to.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
+        mcp: the MCP servers that agents may name: a file like a worker's `mcp.yaml`, or the servers by name, each as an
+            entry of one; by default the file that a worker would take here. It is read where an agent names one.
         resources: what the tools share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
@@ -136,6 +130,7 @@ class LocalDriver(Generic[AnswerT]):
         agents: Iterable[Agent[Any] | AgentDefinition] = (),
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
+        mcp: McpServers | None = None,
         resources: Iterable[Resource] = (),
         approver: Approver | None = None,
         results: Results | None = None,
@@ -150,21 +145,33 @@ class LocalDriver(Generic[AnswerT]):
         self._answers = answers_of(agent)
         toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
-        self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
+        offered = with_fetch_tool(toolset, results)
         if records is not None:
-            self._toolset = RecordTools(records, self._whose).with_records_tool(self._toolset)
+            offered = RecordTools(records, self._whose).with_records_tool(offered)
         self._model: Model = model or EnvironmentModel()
-        self._agents, self._approver, self._owns_model = subagents, approver, model is None
+        self._records, self._owns_model = records, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
-        self._resources, self._owns_resources = OpenResources(toolset.tools, toolset.resources), True
-        self._definition, self._active, self._depth_left = definition, definition, depth_left
+        self._owns_shared = True
+        self._inventory = Inventory(
+            toolset=offered,
+            agents=subagents,
+            model=self._model,
+            mcp=LocalMcpServers(mcp),
+            resources=OpenResources(toolset.tools, toolset.resources),
+            results=results,
+            approver=approver,
+            run_child=self._run_child,
+            clock=clock,
+            depth_left=depth_left,
+        )
+        self._definition, self._active = definition, definition
         """The agent as it was given or changed to, and the one that has the conversation."""
-        reachable(definition, self._agents)  # refuses a name that is not there
-        self._loop, self._executor = self._equipped(definition, definition)
-        for problem in toolset.unused_warnings((definition, *self._agents)) if parent_agent_id is None else ():
+        reachable(definition, subagents)  # refuses a name that is not there
+        self._loop, self._executor = self._inventory.equip(definition, definition)
+        for problem in toolset.unused_warnings((definition, *subagents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
-        self._change: _Change | None = None
+        self._change: DefinitionChange | None = None
         self._listeners = Listeners()
         self._inbox = Inbox()
         self._calls = CallTasks(self._inbox, clock)
@@ -175,38 +182,6 @@ class LocalDriver(Generic[AnswerT]):
         self._tenant = ""
         self._requests: dict[str, RequestApproval] = {}
         """The approval requests, the latest for each call id."""
-
-    def _all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
-        """Return the agents that may be called or handed to, `origin` among them."""
-        return tuple({each.name: each for each in (*self._agents, origin)}.values())
-
-    def _equipped(self, definition: AgentDefinition, origin: AgentDefinition) -> tuple[AgentLoop, Executor]:
-        """Return the loop and the executor of the agent; InvalidInput when it names what this driver lacks.
-
-        Its conversation began with `origin`.
-        """
-        agents = self._all_agents(origin)
-        if problem := schema_problem(definition.response_format):
-            raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
-        refuse_mcp(definition)
-        toolset = self._toolset.equip(definition)
-        refuse_remote(toolset.tools.values())
-        check_schemas(toolset.tools.values())
-        loop = AgentLoop(
-            toolset.definition,
-            tools={name: tool.traits for name, tool in toolset.tools.items()},
-            hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=known_subagents(definition, agents),
-            handoffs=known_handoffs(definition, agents),
-            origin_digest=definition_digest(origin),
-            depth_left=self._depth_left,
-            step_by_step=True,
-        )
-        model_calls = ModelCalls(toolset, loop.own_tools, self._model)
-        run_child, clock = self._run_child, self._clock
-        return loop, Executor(
-            loop, toolset, model_calls, self._approver, run_child, clock, self._results, self._resources
-        )
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -285,32 +260,36 @@ class LocalDriver(Generic[AnswerT]):
         if self._busy:
             raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
         self._metadata, self._tenant = checked_metadata(metadata), tenant
+        at, allowed = self._clock(), self._definition.budget.overridden_by(budget or ExecutionBudget())
         self._busy = True
-        at = self._clock()
-        state = self._beginning(question, state, at)
-        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
-        steps_seen = state.step_count if state.status is ExecutionStatus.IN_PROGRESS else 0
-        event: Event = ExecutionStarted(
-            execution_id=self._new_id(),
-            messages=() if isinstance(question, AgentState) else (user_message(question),),
-            budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
-            at=at,
-            metadata=self._metadata,
-            tenant=tenant,
-        )
         self._inbox, self._change, self._requests = Inbox(), None, {}
         self._calls = CallTasks(self._inbox, self._clock)
         try:
-            if self._owns_resources:
-                await self._resources.open(apart=False)
+            state = question if isinstance(question, AgentState) else state or AgentState.empty()
+            self._inventory.mcp.tenant = tenant
+            await self._prepare(state, allowed.ends_at(at))
+            state = self._beginning(state, at)
+            loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
+            steps_seen = state.step_count if state.status is ExecutionStatus.IN_PROGRESS else 0
+            event: Event = ExecutionStarted(
+                execution_id=self._new_id(),
+                messages=() if isinstance(question, AgentState) else (user_message(question),),
+                budget=allowed,
+                at=at,
+                metadata=self._metadata,
+                tenant=tenant,
+            )
+            if self._owns_shared:
+                await self._inventory.resources.open(apart=False)
             while True:
                 state, commands = loop.step(state, event)
                 idle = self._calls.idle and not rests(state.running)
-                if self._change is not None and idle and may_change(state, self._inbox.waiting):
+                while self._change is not None and idle and may_change(state, self._inbox.waiting):
                     emitted = (each for each in commands if isinstance(each, Emit))
-                    loop, event = self._changed(self._change, loop)
-                    state, commands = loop.step(state, event)
-                    commands = (*emitted, *commands)
+                    changed, event = await self._changed(self._change, loop)
+                    state, others = changed.step(state, event)
+                    if isinstance(event, DefinitionChanged):
+                        loop, commands = changed, (*emitted, *others)
                 self._execution_id, self._agent_id = state.running.execution_id, state.agent_id
                 for command in commands:
                     self._perform(command, state)
@@ -318,7 +297,7 @@ class LocalDriver(Generic[AnswerT]):
                     state = await recorded(state, self._loop.definition.name, self._records)
                     break
                 if (agent := state.running.handing_over) is not None and HandOver(agent.to_agent) in commands:
-                    loop, event = self._handed_over(agent.to_agent, loop)
+                    loop, event = await self._handed_over(agent.to_agent, loop)
                     continue
                 if rests(state.running) and state.step_count > steps_seen:
                     steps_seen = state.step_count
@@ -333,8 +312,9 @@ class LocalDriver(Generic[AnswerT]):
         try:
             await self._calls.end()
             await self._listeners.caught_up()
-            if self._owns_resources:
-                await self._resources.close()
+            if self._owns_shared:
+                await self._inventory.mcp.close()
+                await self._inventory.resources.close()
             if self._owns_model:
                 await self._model.close()
         finally:  # whoever cancels us twice does not wait for what we cancelled
@@ -367,27 +347,34 @@ class LocalDriver(Generic[AnswerT]):
         from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the agent
         stays as it is then.
         """
-        self._change = _Change(definition, *self._equipped(definition, definition), budget)
+        self._inventory.equip(definition, definition)
+        self._change = DefinitionChange(definition=definition, budget=budget)
 
-    def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
-        """Apply `change`; return the new loop and the event for it."""
-        self._loop, self._executor, self._change = change.loop, change.executor, None
-        self._definition = self._active = change.agent
+    async def _changed(self, change: DefinitionChange, before: AgentLoop) -> tuple[AgentLoop, Event]:
+        """Apply `change`; return the new loop and the event for it, or a refusal."""
+        self._change = None
+        try:
+            equipment = await self._inventory.equip_now(change.definition, change.definition, self._inbox)
+        except Exception as error:  # noqa: BLE001  # whatever a server does
+            return before, ChangeRefused(error_record(error, "worker"), self._clock())
+        self._become(change.definition, equipment)
+        self._definition = change.definition
         loop = dataclasses.replace(self._loop, observed=before.observed)
         return loop, DefinitionChanged(self._priced(), self._clock(), change.budget)
 
-    def _handed_over(self, agent: str, before: AgentLoop) -> tuple[AgentLoop, Event]:
+    async def _handed_over(self, agent: str, before: AgentLoop) -> tuple[AgentLoop, Event]:
         """Hand the conversation over to `agent`; return the new loop and the event for it, or a refusal."""
+        agents, origin = self._inventory.all_agents(self._definition), self._definition
         try:
-            self._become(next(each for each in self._all_agents(self._definition) if each.name == agent))
-        except HoldfastError as error:
+            successor = next(each for each in agents if each.name == agent)
+            self._become(successor, await self._inventory.equip_now(successor, origin, self._inbox))
+        except Exception as error:  # noqa: BLE001  # whatever a server does
             return before, HandoffRefused(error_record(error, "worker"), self._clock())
         loop = dataclasses.replace(self._loop, observed=before.observed)
         return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True)
 
-    def _become(self, agent: AgentDefinition) -> None:
-        """Go on as `agent`. Raises InvalidInput, UnknownTool and so on for what this driver lacks."""
-        self._loop, self._executor = self._equipped(agent, self._definition)
+    def _become(self, agent: AgentDefinition, equipment: Equipment) -> None:
+        self._loop, self._executor = equipment
         self._active = agent
 
     def _priced(self) -> AgentDefinition:
@@ -421,14 +408,21 @@ class LocalDriver(Generic[AnswerT]):
         driver = self._driver_of(execution_id)
         return self._agent_id if driver is None else driver._agent_id  # noqa: SLF001  # our own class
 
-    def _beginning(self, question: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
-        if isinstance(question, AgentState):
-            state = question
-        elif state is None:
-            state = AgentState.empty()
-        holder = conversation_holder(state, self._definition, self._all_agents(self._definition))
-        if holder is not self._active:
-            self._become(holder)
+    async def _prepare(self, state: AgentState, ends_at: datetime | None) -> None:
+        """Become the agent that has the conversation in `state`; where it cannot be equipped now, the run ends."""
+        origin = self._definition
+        holder = conversation_holder(state, origin, self._inventory.all_agents(origin))
+        if holder.mcp:
+            if state.status is ExecutionStatus.IN_PROGRESS:
+                ends_at = state.running.time_limit_at
+            equipment, event = await self._inventory.equip_first(holder, origin, self._inbox, ends_at)
+            self._become(holder, equipment)
+            if event is not None:
+                self._inbox.put(event)
+        elif holder is not self._active:
+            self._become(holder, self._inventory.equip(holder, origin))
+
+    def _beginning(self, state: AgentState, at: datetime) -> AgentState:
         definition = self._loop.definition
         state = taken_over(state, definition)
         agent_id = self._new_id() if state.agent_id == UNBORN_ID else state.agent_id
@@ -463,24 +457,27 @@ class LocalDriver(Generic[AnswerT]):
             case _:
                 assert_never(command)
 
-    def _share(self, resources: OpenResources) -> None:
-        """Use the open resources of the agent that calls this one."""
-        self._resources, self._owns_resources = resources, False
-        self._executor = dataclasses.replace(self._executor, resources=resources)
+    def _share(self, caller: Inventory) -> None:
+        """Use the open resources and the MCP connections of the agent that calls this one."""
+        self._owns_shared = False
+        self._inventory = dataclasses.replace(self._inventory, mcp=caller.mcp, resources=caller.resources)
+        self._executor = dataclasses.replace(self._executor, resources=caller.resources)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
+        offered = self._inventory.toolset
         child = LocalDriver(
             self._loop.subagents[command.agent],
             model=self._model,
-            tools=self._toolset.tools,
-            hooks=self._toolset.hooks,
-            agents=self._all_agents(self._definition),
-            capabilities=self._toolset.capabilities,
-            compilers=self._toolset.compilers,
-            resources=self._toolset.resources,
-            approver=self._approver,
-            results=self._results,
+            tools=offered.tools,
+            hooks=offered.hooks,
+            agents=self._inventory.all_agents(self._definition),
+            capabilities=offered.capabilities,
+            compilers=offered.compilers,
+            mcp=self._inventory.mcp.servers,
+            resources=offered.resources,
+            approver=self._inventory.approver,
+            results=self._inventory.results,
             records=self._records,
             prices=self._prices,
             parent_agent_id=state.agent_id,
@@ -488,7 +485,7 @@ class LocalDriver(Generic[AnswerT]):
             clock=self._clock,
             new_id=self._new_id,
         )
-        child._share(self._resources)  # our own class
+        child._share(self._inventory)  # our own class
         if self._listeners:
             child.wiretap(self._listeners.notify)
         self._children.append(child)

@@ -46,6 +46,7 @@ from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tools import AnyTool
 from holdfast.local.model_calls import ModelCalls
+from holdfast.mcp.tools import failure_record
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
 from holdfast.runtime.model_progress import Progress
@@ -121,7 +122,7 @@ class Executor:
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
-            record = error_record(error, call.name)
+            record = failure_record(error, tool.traits)
         else:
             at, stop, kind = self.clock(), reply.stop, reply.result_type
             return ToolReturned(call.id, reply.text, started_at, at, stop, reply.stop_context, kind, reply.metadata)

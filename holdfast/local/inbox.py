@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from pydantic import JsonValue, ValidationError
@@ -42,6 +42,17 @@ class Inbox:
             self._filled.clear()
             await self._filled.wait()
         return (self._messages or self._others).popleft()
+
+    async def until(self, wanted: Callable[[Event], bool]) -> None:
+        """Wait until an event that is `wanted` is in the queue; take none. Nobody may `get` meanwhile."""
+        while not any(map(wanted, self.waiting)):
+            self._filled.clear()
+            await self._filled.wait()
+
+
+def is_stop(event: Event) -> bool:
+    """Return whether `event` asks the execution to stop."""
+    return isinstance(event, StopRequested)
 
 
 def stop_event(reason: str, mode: StopMode, context: Mapping[str, JsonValue], at: datetime) -> StopRequested:

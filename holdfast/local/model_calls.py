@@ -26,6 +26,7 @@ from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import Progress
+from holdfast.runtime.remote_tool_checks import checked_calls
 
 LOGGER: Final = logging.getLogger("holdfast.model")
 """Logs waits for an endpoint in-process."""
@@ -39,6 +40,7 @@ class ModelCalls:
         self._patience = toolset.definition.model_patience_seconds
         self._compiler = toolset.compiler
         self._model = model
+        self._callable = toolset.tools
         self._tools: tuple[ToolSchema, ...] = (*(tool.schema for tool in toolset.tools.values()), *own_tools)
         self._view: ContextView | None = None
 
@@ -57,7 +59,7 @@ class ModelCalls:
         )
         response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
-        return checked(response, response_format)
+        return checked(checked_calls(response, self._callable.values()), response_format)
 
     async def summary(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's summary of the buffer: as text, whatever the agent's response format."""

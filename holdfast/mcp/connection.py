@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
+from anyio import CancelScope
 from mcp.client import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -80,6 +81,7 @@ class McpConnection:
         self._log = log
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
+        self._scope = CancelScope()
         self._client: Client | None = None
         self.process: Final = secrets.token_hex(8) if server.command and not server.stateless else ""
         """An id of the server's process, where a command starts one that can remember something."""
@@ -116,7 +118,8 @@ class McpConnection:
         if self._owner is None:
             return
         if self._client is None:  # it is still being opened, which nobody waits for any more
-            self._owner.cancel()
+            # cancelling the task itself would keep the SDK from ending the process
+            self._scope.cancel()
         _, late = await asyncio.wait([self._owner], timeout=CLOSE_SECONDS_MAX)
         for task in late:
             task.cancel()
@@ -234,6 +237,10 @@ class McpConnection:
 
     async def _own(self, opened: asyncio.Future[Client]) -> None:
         """Open the connection, keep it until it is to be closed, and close it: all in this task."""
+        with self._scope:
+            await self._held(opened)
+
+    async def _held(self, opened: asyncio.Future[Client]) -> None:
         async with AsyncExitStack() as scope:
             transport = await scope.enter_async_context(self._transport())
             client = Client(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.base.errors import HoldfastError
+from typing import Final
+
+from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart
 
 
 class McpUnavailable(HoldfastError):
@@ -20,3 +22,7 @@ class McpOutcomeUnknown(HoldfastError):
 
     The tool may have had its effect.
     """
+
+
+FINAL: Final = (InvalidInput, MissingPart)
+"""Errors of listing that no retry mends."""

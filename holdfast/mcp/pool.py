@@ -80,7 +80,7 @@ class McpPool:
                     raise InvalidInput(f"{problem}; {remedy}")
             elif each not in self.servers:
                 problem = f"agent {agent!r} names the MCP server {each!r}, {nearest(each, self.servers)}"
-                raise InvalidInput(f"{problem} (what this worker's mcp.yaml lists)")
+                raise InvalidInput(f"{problem} (what mcp.yaml lists where this process runs)")
         return tuple(each if isinstance(each, InlineServer) else self.servers[each] for each in choices)
 
     def servers_of(self, catalog: McpCatalog) -> Mapping[str, McpServer]:
@@ -93,7 +93,7 @@ class McpPool:
     ) -> McpCatalog:
         """Return the tools of an agent's servers. Raises InvalidInput, McpUnavailable, McpCallFailed."""
         servers = self.chosen(choices, agent)
-        _check_installed()
+        check_installed()
         from holdfast.mcp.listing import catalog_of  # noqa: PLC0415  # an extra
 
         async with AsyncExitStack() as scope:
@@ -109,7 +109,7 @@ class McpPool:
 
         Where the server's entry names the tenant, only runs of the same one share it.
         """
-        _check_installed()
+        check_installed()
         tenant = tenant if server.is_per_tenant else ""
         async with self._lent((_identity(server), SHARED, tenant), server) as connection:
             if connection.is_shareable or not execution_id:
@@ -172,6 +172,7 @@ async def _closed(slot: _Slot) -> None:
             await slot.connection.__aexit__()
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise MissingPart where the extra `mcp` is not installed."""
     if find_spec("mcp") is None:
         raise MissingPart(MISSING)

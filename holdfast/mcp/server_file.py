@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +23,11 @@ DEFAULT_FILE: Final = Path("mcp.yaml")
 
 START_PROBLEMS_MAX: Final = 10
 """The most problems that a starting worker warns of."""
+VARIABLE_OF_FILE: Final = "HOLDFAST_MCP"
+"""The environment variable that names the file."""
+
+McpServers: TypeAlias = str | Path | Mapping[str, McpServer | Mapping[str, Any]]
+"""What lists MCP servers: such a file, or the servers by name, each as an entry of one."""
 
 FORM: Final = "write `servers:` and below it a name, a colon, and the server's `url` or `command`"
 
@@ -45,6 +50,18 @@ def read_servers(file: Path | None) -> dict[str, McpServer]:
     return servers_of(text, str(path))
 
 
+def servers_from(given: McpServers | None, environment: Mapping[str, str]) -> dict[str, McpServer]:
+    """Return the servers that a program gives; by default those of the file of HOLDFAST_MCP, else of DEFAULT_FILE.
+
+    Raises InvalidInput with every problem in one line.
+    """
+    if given is None:
+        given = environment.get(VARIABLE_OF_FILE) or None
+    if given is None or isinstance(given, str | Path):
+        return read_servers(None if given is None else Path(given))
+    return _servers(given, "mcp")
+
+
 def servers_of(text: str | bytes, where: str) -> dict[str, McpServer]:
     """Return the servers that the text of a file called `where` describes. Raises InvalidInput."""
     try:
@@ -57,6 +74,10 @@ def servers_of(text: str | bytes, where: str) -> dict[str, McpServer]:
     named = _mapping(whole.get("servers"))
     if not named:
         raise InvalidInput(f"{where}: names no servers; {FORM}")
+    return _servers(named, where)
+
+
+def _servers(named: Mapping[str, object], where: str) -> dict[str, McpServer]:
     if len(named) > SERVERS_MAX:
         raise InvalidInput(f"{where}: names {len(named)} servers, at most {SERVERS_MAX} are allowed")
     servers: dict[str, McpServer] = {}
@@ -74,6 +95,8 @@ def servers_of(text: str | bytes, where: str) -> dict[str, McpServer]:
 
 
 def _server(name: str, fields: object) -> McpServer:
+    if isinstance(fields, McpServer):
+        fields = {field: getattr(fields, field) for field in fields.model_fields_set - {"name"}}
     values = _mapping(fields)
     if values is None:
         raise InvalidInput("is not a mapping; give it a `url` or a `command`")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replaced
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import JsonValue
@@ -14,23 +16,23 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.attempt_tally import McpTask
-from holdfast.core.tools.mcp_catalog import McpTool
+from holdfast.core.conversation.error_records import error_record
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
+from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_traits import TIMEOUT_SECONDS_MAX, ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
-from holdfast.mcp.errors import McpCallFailed, McpUnavailable
+from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.task_keeper import NO_KEEPER, TaskKeeper
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.answers import McpAnswer
     from holdfast.mcp.task_messages import CreatedTask
-
-if TYPE_CHECKING:  # an extra
-    from holdfast.mcp.answers import McpAnswer
 
 TRIES_MAX: Final = 3
 """How often a server is tried that cannot be reached: nothing has been called yet."""
@@ -45,6 +47,10 @@ KEY_META: Final = "holdfast.dev/idempotency-key"
 @dataclass(frozen=True, slots=True)
 class McpProxyTool(RemoteTool):
     """An MCP server's tool among an agent's; its arguments are checked against its schema like a remote tool's."""
+
+    def tries_again(self, error: BaseException) -> bool:
+        """Return whether a call that raised `error` is repeated: one whose answer was lost, if it may be."""
+        return isinstance(error, McpOutcomeUnknown) and not self.traits.at_most_once
 
 
 def schema_of(tool: McpTool) -> ToolSchema:
@@ -66,6 +72,27 @@ def traits_for(tool: McpTool, server: McpServer) -> ToolTraits:
 def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> tuple[McpProxyTool, ...]:
     """Return the catalog's tools for a toolset; they are called as activities, by name."""
     return tuple(_proxy(tool, servers[tool.server]) for tool in tools if tool.server in servers)
+
+
+def connected_tools(catalog: McpCatalog, pool: McpPool) -> tuple[McpProxyTool, ...]:
+    """Return the catalog's tools as ones that can be called in this process, over the connections of `pool`."""
+    servers, described = pool.servers_of(catalog), {tool.name: tool for tool in catalog.tools}
+    return tuple(
+        replaced(
+            proxy,
+            function=partial(_called, pool, servers[described[proxy.name].server], described[proxy.name]),
+            context_parameter="context",
+            object_parameter="arguments",
+        )
+        for proxy in proxy_tools(catalog.tools, servers)
+    )
+
+
+def failure_record(error: Exception, traits: ToolTraits) -> ErrorRecord:
+    """Return what the model is told of a failed call; that its outcome is unknown, where it may not be repeated."""
+    if isinstance(error, McpOutcomeUnknown) and traits.at_most_once:
+        return ended_without_answer(traits, error.message)
+    return error_record(error, traits.name)
 
 
 def _proxy(tool: McpTool, server: McpServer) -> McpProxyTool:
@@ -159,6 +186,16 @@ def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
     if answer.is_error:
         raise McpCallFailed(answer.text or "the tool reports an error without a text")
     return answer
+
+
+async def _called(
+    pool: McpPool, server: McpServer, tool: McpTool, *, arguments: Mapping[str, JsonValue], context: ToolContext
+) -> str:
+    answer = await call_mcp_tool(pool, server, tool, arguments, context, context.reporter)
+    if isinstance(answer, McpInputNeeded):
+        asked = "; ".join(each.message for each in answer.requests)
+        raise McpCallFailed(f"its server asks a person for something, which waits for nobody in-process: {asked}")
+    return answer.text
 
 
 def _elsewhere(name: str) -> Callable[..., NoReturn]:

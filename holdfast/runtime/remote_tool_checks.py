@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import MALFORMED_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
@@ -19,16 +18,9 @@ from holdfast.core.tools.tools import AnyTool
 def refuse_remote(tools: Iterable[AnyTool]) -> None:
     """Raise InvalidInput when one of `tools` is remote: this process cannot call it."""
     for tool in tools:
-        if isinstance(tool, RemoteTool):
+        if isinstance(tool, RemoteTool) and tool.traits.mcp is None:
             where = f"is served by another worker, on the task queue {tool.traits.task_queue!r}"
             raise InvalidInput(f"the tool {tool.name!r} {where}; here give a @tool function of that name")
-
-
-def refuse_mcp(definition: AgentDefinition) -> None:
-    """Raise InvalidInput for an agent with MCP servers: this process reaches none."""
-    if definition.mcp:
-        text = f"agent {definition.name!r} names MCP servers, which only a worker reaches"
-        raise InvalidInput(f"{text}; run it on one, or give it the tools themselves")
 
 
 def check_schemas(tools: Iterable[AnyTool]) -> None:

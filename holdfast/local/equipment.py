@@ -1,0 +1,130 @@
+"""`Inventory`: what an in-process driver has for its agents, and the rules and executor that it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.handoffs import definition_digest
+from holdfast.core.agent.model import Model
+from holdfast.core.agent.subagents import known_handoffs, known_subagents
+from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
+from holdfast.core.base.bounds import TOOLS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace as with_changes
+from holdfast.core.conversation.error_records import error_record
+from holdfast.core.loop.agent_loop import AgentLoop
+from holdfast.core.loop.events import DriverFailed, Event, TimerFired
+from holdfast.core.tools.tools import AnyTool
+from holdfast.local.executor import Approver, Executor, RunChild
+from holdfast.local.inbox import Inbox, is_stop
+from holdfast.local.mcp_servers import LocalMcpServers
+from holdfast.local.model_calls import ModelCalls
+from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.open_resources import OpenResources
+from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
+from holdfast.runtime.tool_runner import Results
+
+
+class Equipment(NamedTuple):
+    """The loop and the executor of one agent."""
+
+    loop: AgentLoop
+    executor: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a driver has for its agents: `agents` are those that may be called or handed to, in the order given."""
+
+    toolset: Toolset
+    agents: Sequence[AgentDefinition]
+    model: Model
+    mcp: LocalMcpServers
+    resources: OpenResources
+    results: Results | None
+    approver: Approver | None
+    run_child: RunChild
+    clock: Callable[[], datetime]
+    depth_left: int | None
+
+    def all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
+        """Return the agents that may be called or handed to, `origin` among them."""
+        return tuple({each.name: each for each in (*self.agents, origin)}.values())
+
+    def equip(
+        self, definition: AgentDefinition, origin: AgentDefinition, mcp_tools: Sequence[AnyTool] | None = None
+    ) -> Equipment:
+        """Return what the agent runs with; InvalidInput, UnknownTool and so on when it names what is not here.
+
+        Its conversation began with `origin`. `mcp_tools` are those of its MCP servers. As long as they are not listed,
+        an agent that names servers gets nothing, and what else it names is not checked.
+        """
+        agents = self.all_agents(origin)
+        if problem := schema_problem(definition.response_format):
+            raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
+        self.mcp.check(definition)
+        if definition.mcp and mcp_tools is None:
+            toolset = AgentToolset(definition, {}, {}, None)
+        else:
+            toolset = self._toolset_for(definition, mcp_tools or ())
+        loop = AgentLoop(
+            toolset.definition,
+            tools={name: tool.traits for name, tool in toolset.tools.items()},
+            hooks=tuple(hook.traits for hook in toolset.hooks.values()),
+            subagents=known_subagents(definition, agents),
+            handoffs=known_handoffs(definition, agents),
+            origin_digest=definition_digest(origin),
+            depth_left=self.depth_left,
+            step_by_step=True,
+        )
+        model_calls = ModelCalls(toolset, loop.own_tools, self.model)
+        executor = Executor(
+            *(loop, toolset, model_calls, self.approver, self.run_child, self.clock, self.results, self.resources)
+        )
+        return Equipment(loop, executor)
+
+    async def equip_now(self, definition: AgentDefinition, origin: AgentDefinition, inbox: Inbox) -> Equipment:
+        """Return what the agent runs with, its MCP servers listed now; as `equip`, and as listing.
+
+        Raises InvalidInput when a stop comes into `inbox` meanwhile.
+        """
+        if not definition.mcp:
+            return self.equip(definition, origin)
+        tools = await self.mcp.tools(definition, inbox)
+        if tools is None:
+            raise InvalidInput(f"the run was stopped while the MCP servers of {definition.name!r} were listed")
+        return self.equip(definition, origin, tools)
+
+    async def equip_first(
+        self, definition: AgentDefinition, origin: AgentDefinition, inbox: Inbox, ends_at: datetime | None
+    ) -> tuple[Equipment, Event | None]:
+        """Return what an agent with MCP servers begins a run with, and the event that ends the run if that fails.
+
+        A stop, which is in `inbox` then, and the time limit at `ends_at` do not wait for a server that starts.
+        """
+        seconds = None if ends_at is None else max((ends_at - self.clock()).total_seconds(), 0)
+        try:
+            tools = await self.mcp.tools(definition, inbox, seconds)
+            equipment = self.equip(definition, origin, tools)
+        except Exception as error:  # noqa: BLE001  # whatever a server does
+            failed = DriverFailed(error_record(error, "worker"), self.clock())
+            return self.equip(definition, origin), failed
+        late = tools is None and ends_at is not None and not any(map(is_stop, inbox.waiting))
+        return equipment, TimerFired(max(self.clock(), ends_at)) if late and ends_at is not None else None
+
+    def _toolset_for(self, definition: AgentDefinition, mcp_tools: Sequence[AnyTool]) -> AgentToolset:
+        offered, named = self.toolset, definition
+        if definition.mcp:
+            offered, named = with_mcp_tools(offered, definition, mcp_tools)
+        equipped = offered.equip(named)
+        if len(equipped.tools) > TOOLS_MAX:
+            problem = f"agent {definition.name!r} has {len(equipped.tools)} tools, and in-process at most {TOOLS_MAX}"
+            raise InvalidInput(f"{problem}; name those of a big MCP server under `tools`")
+        refuse_remote(equipped.tools.values())
+        check_schemas(equipped.tools.values())
+        # the definition itself names no tools of its servers
+        return replace(equipped, definition=with_changes(equipped.definition, tools=definition.tools))
