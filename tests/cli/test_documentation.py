@@ -19,7 +19,7 @@ from tests.cli.warm import AT_ONCE, warm
 ROOT = PAGE.parents[1]
 RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
-SERVERS = ("mcp", "setup", "doctor")
+SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
