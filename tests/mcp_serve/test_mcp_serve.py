@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -36,11 +38,22 @@ def look() -> str:
 
 
 async def test_an_agent_is_a_tool_whose_call_is_a_run(serve: Serve, settings: Settings, tmp_path: Path) -> None:
-    reports = Reports()
+    reports, told = Reports(), threading.Event()
+
+    @tool
+    def look() -> str:
+        """Look around, until the caller knows."""
+        assert told.wait(100)
+        return "nothing"
+
     async with serve([calls("look"), say("all is quiet")], [look]) as served:
         async with over_stdio(Place.of(settings, tmp_path, [CLERK])) as client:
             listed = await client.list_tools()
-            result = await call(client, "clerk", reports=reports, message="what is there?", metadata={"vip": True})
+            arguments: dict[str, Any] = {"message": "what is there?", "metadata": {"vip": True}}
+            calling = asyncio.create_task(call(client, "clerk", reports=reports, **arguments))
+            await reports.until("step 1: calls look")
+            told.set()
+            result = await calling
         state = await served.client.result(run_id(result))
     assert [each.name for each in listed.tools] == ["clerk", "get_run", "stop_run"]
     assert listed.tools[0].title == "The clerk"
@@ -48,8 +61,7 @@ async def test_an_agent_is_a_tool_whose_call_is_a_run(serve: Serve, settings: Se
     assert (text(result), result.is_error) == ("all is quiet", False)
     assert state.metadata["vip"] is True
     assert reports.numbers == sorted(set(reports.numbers))
-    assert "step 1: calls look" in reports.lines
-    assert "step 2: asks the model" in reports.lines
+    assert reports.lines[:2] == ["step 1: asks the model", "step 1: calls look"]
 
 
 class Weather(BaseModel):
@@ -117,7 +129,7 @@ async def test_a_call_that_another_one_waits_for_is_not_stopped(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
     place = Place.of(settings, tmp_path, [CLERK])
-    async with serve([say("for the other", delay_seconds=3)], [look]), over_stdio(place) as client:
+    async with serve([say("for the other", delay_seconds=10)], [look]), over_stdio(place) as client:
         key, seen = str(uuid4()), Reports()
         other = asyncio.create_task(call(client, "clerk", key, seen, message="hi"))
         await seen.until("asks the model")
@@ -125,12 +137,12 @@ async def test_a_call_that_another_one_waits_for_is_not_stopped(
         assert text(await other) == "for the other"
 
 
-@pytest.mark.parametrize(("policy", "status"), [("stop", "stopped"), ("continue", "completed")])
+@pytest.mark.parametrize(("policy", "seconds", "status"), [("stop", 120, "stopped"), ("continue", 4, "completed")])
 async def test_what_becomes_of_a_run_whose_client_vanishes_is_a_choice(
-    serve: Serve, settings: Settings, tmp_path: Path, policy: str, status: str
+    serve: Serve, settings: Settings, tmp_path: Path, policy: str, seconds: float, status: str
 ) -> None:
     place, key = Place.of(settings, tmp_path, [CLERK], "--on-disconnect", policy), str(uuid4())
-    async with serve([say("at last", delay_seconds=4)], [look]) as served:
+    async with serve([say("at last", delay_seconds=seconds)], [look]) as served:
         process = await asyncio.create_subprocess_exec(
             *place.command,
             env=place.environment,
@@ -165,19 +177,18 @@ async def test_a_long_run_is_a_handle_that_is_asked_for_later(serve: Serve, sett
     place = Place.of(settings, tmp_path, [careful])
     async with serve([calls("look"), say("done")], [look]) as served:
         async with over_stdio(place) as client:
-            reports = Reports()
-            begun = await call(client, "careful", message="look", wait_seconds=5, reports=reports)
+            begun = await call(client, "careful", message="look", wait_seconds=0)
+            first = await _until_waiting(client, run_id(begun), reports := Reports())
         async with over_stdio(place) as client:  # another process
-            looked = await call(client, "get_run", run_id=run_id(begun), wait_seconds=3)
-            assert looked.structured_content is not None
-            [waiting] = looked.structured_content["waiting"]
+            looked = await _until_waiting(client, run_id(begun), Reports())
+            [waiting] = looked["waiting"]
             await served.client.decide(waiting["run_id"], waiting["call_id"], Verdict(decision="approve"))
             ended = await call(client, "get_run", run_id=run_id(begun), wait_seconds=60)
             again = await call(client, "get_run", run_id=run_id(begun))
     assert begun.structured_content is not None
-    assert begun.structured_content["status"] == "waiting"
+    assert begun.structured_content["status"] == "running"
     assert any("look waits for approval: holdfast approve" in line for line in reports.lines)
-    assert looked.structured_content == begun.structured_content
+    assert looked == first
     assert waiting["tool"] == "look"
     assert [text(each) for each in (ended, again)] == ["done", "done"]
 
@@ -211,6 +222,14 @@ async def _cancelled(client: Client, key: str) -> None:
     await reports.until("asks the model")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until_waiting(client: Client, run: str, reports: Reports) -> Any:  # noqa: ANN401  # JSON
+    """Ask for the run until a call of it waits for a person."""
+    while True:
+        result = await call(client, "get_run", run_id=run, wait_seconds=1, reports=reports)
+        if result.structured_content is not None and result.structured_content["waiting"]:
+            return result.structured_content
 
 
 async def _until_stopped(client: Holdfast, key: str) -> None:
