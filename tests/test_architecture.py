@@ -127,6 +127,7 @@ LAYERS = (
     "sinks",
     "client",
     "server",
+    "mcp_serve",
     "view",
     "cli",
 )

@@ -41,6 +41,7 @@ from holdfast.cli.commands.dev import dev, worker
 from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.export import export
 from holdfast.cli.commands.mcp import mcp
+from holdfast.cli.commands.mcp_serve import mcp_serve
 from holdfast.cli.commands.records import fork, record, records, rewind, tree
 from holdfast.cli.commands.runs import list_runs, run, stop
 from holdfast.cli.commands.session import session
@@ -95,6 +96,7 @@ app.command(cls=WithLatest)(tree)
 app.command()(codec_key)
 app.command()(codec_server)
 app.command()(mcp)
+app.command()(mcp_serve)
 app.command()(setup)
 app.command()(doctor)
 with_plain_flags(app, session)

@@ -20,7 +20,7 @@ ROOT = PAGE.parents[1]
 DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
 RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
-SERVERS = ("mcp", "setup", "doctor")
+SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 

@@ -1,0 +1,55 @@
+"""A run's events as lines for a caller, and the calls that wait for a person."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from holdfast.client import ToolProgressed
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.execution_events import (
+    AgentExecutionCompleted,
+    ApprovalRequested,
+    ApprovalResolved,
+    InferenceRequestStarted,
+    ToolCallStarted,
+)
+from holdfast.mcp_serve.run_progress import RunProgress
+
+RUN, CHILD = str(uuid4()), str(uuid4())
+PAY = ToolCall(id="call_1", name="pay", arguments={"amount": 5})
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def envelope(run_id: str, step: int) -> tuple[str, str, None, datetime, int]:
+    return "", run_id, None, NOW, step
+
+
+def test_steps_tools_and_their_progress_are_told() -> None:
+    progress = RunProgress(RUN)
+    lines = [
+        progress.line(InferenceRequestStarted(*envelope(RUN, 2), max_output_tokens=None)),
+        progress.line(ToolCallStarted(*envelope(RUN, 2), call=PAY)),
+        progress.line(ToolProgressed(RUN, 2, PAY.id, "pay", 1, "page 2\nof 5", 0.4)),
+    ]
+    assert lines == ["step 2: asks the model", "step 2: calls pay", "step 2: pay: 40% page 2 of 5"]
+    assert progress.step == 2
+
+
+def test_a_call_of_a_subagent_waits_until_it_is_decided_or_its_run_has_ended() -> None:
+    progress = RunProgress(RUN)
+    asked = ApprovalRequested(*envelope(CHILD, 7), call=PAY, expires_at=None, digest="d")
+    assert progress.line(asked) == f"subagent, step 7: pay waits for approval: holdfast approve {CHILD} call_1"
+    assert [each.tool for each in progress.waiting.values()] == ["pay"]
+    decided = ApprovalResolved(*envelope(CHILD, 7), "call_1", "deny", "ada", "no", "d", PAY, None)
+    assert progress.line(decided) == "subagent, step 7: pay is denied"
+    assert progress.waiting == {}
+    progress.line(asked)
+    ended = AgentExecutionCompleted(
+        *envelope(CHILD, 7), answer="", status=ExecutionStatus.STOPPED, reason=StopReason.USER_REQUESTED, message=""
+    )
+    assert progress.line(ended) is None
+    assert progress.waiting == {}
+    assert progress.step == 0, "the subagent's steps are not the run's"
