@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.attempt_admission import AttemptFailure, attempt_number, attempted, failure_of, refuse_spent
 from activities.heartbeats import pulse
-from activities.tools import ToolSlots
+from activities.tools import ToolSlots, envelope, is_plain
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, MissingPart, StorageFailed
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpTool
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
-from holdfast.core.tools.tool_results import ToolReply, bounded_result
+from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
@@ -30,6 +30,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX, McpCall, McpRequest, McpResolved
 from holdfast.mcp.errors import McpOutcomeUnknown
 from holdfast.mcp.pool import McpPool
+from holdfast.mcp.replies import files_of, reply_to
 from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, proxy_tools
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
@@ -86,8 +87,8 @@ class McpTools:
         return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out)
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
-    async def call(self, request: McpCall) -> str:
-        """Call the tool and return its answer as the bounded text that the model sees."""
+    async def call(self, request: McpCall) -> str | dict[str, Any]:
+        """Call the tool and return its answer as the bounded text that the model sees, with what it has besides."""
         try:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
@@ -101,7 +102,8 @@ class McpTools:
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
-            return (await self._attempted(request, tool, traits)).text
+            reply = await self._attempted(request, tool, traits)
+        return reply.text if is_plain(reply) else envelope(reply)
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
         """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
@@ -148,9 +150,11 @@ class McpTools:
         server = self._pool.servers[tool.server]
         reports = CallReports(tool.name, context, pulse().report)
         try:
-            text = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
+            answer = await call_mcp_tool(self._pool, server, tool, request.arguments, context, reports)
         finally:
             reports.ended()
+        text = answer.text
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        return ToolReply(text=bounded_result(text))
+        reply = reply_to(answer, text)
+        return await files_of(answer).kept(reply, self._records, traits.timeout_seconds - (clock() - started_at))

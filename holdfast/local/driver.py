@@ -64,7 +64,7 @@ from holdfast.core.loop.start import may_change, rests
 from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.execution_events import Listener, Observed
-from holdfast.core.wire.record_store import ExecutionStore
+from holdfast.core.wire.record_store import AttachmentStore, ExecutionStore
 from holdfast.local.call_tasks import CallTasks, ended_child
 from holdfast.local.execution_records import recorded
 from holdfast.local.executor import Approver, Executor
@@ -74,6 +74,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.attachments import attachment_store
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import check_schemas, refuse_mcp, refuse_remote
@@ -112,11 +113,11 @@ class LocalDriver(Generic[AnswerT]):
         agents: the agents that it, or one of them, may call or hand the conversation to.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
-        resources: what the tools share; opened as an execution begins and closed at its end, for subagents too.
+        resources: what tools and hooks share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
-        records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
-            the capability `records` can read their own.
+        records: stores each execution's record, subagents' too (`holdfast.storage.records`), which agents that name the
+            capability `records` can read, and tools' files; without it `attachments` has those, in memory.
         prices: the prices of models where the definition has none; by default the table's at the model's endpoint.
         parent_agent_id: the agent that it is a subagent of, if any.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
@@ -149,13 +150,14 @@ class LocalDriver(Generic[AnswerT]):
         toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._toolset, self._results, self._records = with_fetch_tool(toolset, results), results, records
+        self.attachments: AttachmentStore = attachment_store(records)
         if records is not None:
             self._toolset = RecordTools(records, self._whose).with_records_tool(self._toolset)
         self._model: Model = model or EnvironmentModel()
         self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
-        self._resources, self._owns_resources = OpenResources(toolset.tools, toolset.resources), True
+        self._resources, self._owns_resources = OpenResources(toolset.takers, toolset.resources), True
         self._definition, self._active, self._depth_left = definition, definition, depth_left
         """The agent as it was given or changed to, and the one that has the conversation."""
         reachable(definition, self._agents)  # refuses a name that is not there
@@ -199,11 +201,9 @@ class LocalDriver(Generic[AnswerT]):
             depth_left=self._depth_left,
             step_by_step=True,
         )
-        model_calls = ModelCalls(toolset, loop.own_tools, self._model)
-        run_child, clock = self._run_child, self._clock
-        return loop, Executor(
-            loop, toolset, model_calls, self._approver, run_child, clock, self._results, self._resources
-        )
+        model_calls = ModelCalls(toolset, loop.own_tools, self._model, self.attachments)
+        stores = self._results, self._resources, self.attachments
+        return loop, Executor(loop, toolset, model_calls, self._approver, self._run_child, self._clock, *stores)
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -464,10 +464,10 @@ class LocalDriver(Generic[AnswerT]):
             case _:
                 assert_never(command)
 
-    def _share(self, resources: OpenResources) -> None:
-        """Use the open resources of the agent that calls this one."""
-        self._resources, self._owns_resources = resources, False
-        self._executor = dataclasses.replace(self._executor, resources=resources)
+    def _share(self, resources: OpenResources, attachments: AttachmentStore) -> None:
+        """Use the open resources, and the store of files, of the agent that calls this one."""
+        self._resources, self._owns_resources, self.attachments = resources, False, attachments
+        self._loop, self._executor = self._equipped(self._definition, self._definition)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
@@ -489,7 +489,7 @@ class LocalDriver(Generic[AnswerT]):
             clock=self._clock,
             new_id=self._new_id,
         )
-        child._share(self._resources)  # our own class
+        child._share(self._resources, self.attachments)  # our own class
         if self._listeners:
             child.wiretap(self._listeners.notify)
         self._children.append(child)

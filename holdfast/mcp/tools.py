@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import JsonValue
 
@@ -21,6 +21,9 @@ from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolCont
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.mcp.errors import McpCallFailed, McpUnavailable
 from holdfast.mcp.pool import McpPool
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.mcp.answers import McpAnswer
 
 TRIES_MAX: Final = 3
 """How often a server is tried that cannot be reached: nothing has been called yet."""
@@ -75,8 +78,8 @@ async def call_mcp_tool(
     arguments: Mapping[str, JsonValue],
     context: ToolContext,
     reporter: CallReporter = NO_REPORTER,
-) -> str:
-    """Call the tool, and return its answer as text. Cancelling this cancels the call at the server.
+) -> McpAnswer:
+    """Call the tool, and return its answer. Cancelling this cancels the call at the server.
 
     `reporter` gets what the server reports of its progress.
 
@@ -100,7 +103,7 @@ async def call_mcp_tool(
             answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
             if answer.is_error:
                 raise McpCallFailed(answer.text or "the tool reports an error without a text")
-            return answer.text
+            return answer
     raise AssertionError("the last try returns or raises")
 
 

@@ -103,7 +103,7 @@ async def test_the_memory_server_keeps_what_it_was_told(programs: Path, tmp_path
         tools = {tool.tool: tool for tool in (await pool.catalog(("memory",), "clerk")).tools}
         entity: dict[str, JsonValue] = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
         await call_mcp_tool(pool, server, tools["create_entities"], {"entities": [entity]}, context)
-        graph = json.loads(await call_mcp_tool(pool, server, tools["read_graph"], {}, context))
+        graph = json.loads((await call_mcp_tool(pool, server, tools["read_graph"], {}, context)).text)
         with pytest.raises(McpCallFailed):
             await call_mcp_tool(pool, server, tools["create_entities"], {"entities": "Ada"}, context)
     finally:

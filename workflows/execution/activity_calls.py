@@ -31,7 +31,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
 from holdfast.core.tools.call_context import CallContext
-from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
+from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of, with_files_and_structure
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
@@ -247,7 +247,7 @@ async def call_tool(
         call, step = command.call, command.step_number
         arguments = (McpCall(catalog=mcp, name=call.name, arguments=call.arguments, step=step, call_id=call.id),)
     if traits.local:
-        return _reply(await _local_tool(command, traits, time_left, arguments))
+        return _reply(await _local_tool(command, traits, time_left, arguments), traits)
     try:
         result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, arguments)
     except ActivityError as error:
@@ -256,7 +256,7 @@ async def call_tool(
             raise
         queue = waiting_queue(workflow.info().task_queue)
         result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, arguments)
-    return _reply(_read(result, command, traits))
+    return _reply(_read(result, command, traits), traits)
 
 
 def _carried(context: CallContext) -> tuple[object, ...]:
@@ -380,7 +380,7 @@ def _tool_retry(attempts_max: int, *, remote: bool = False) -> RetryPolicy:
     )
 
 
-def _reply(result: object) -> ToolReply:
+def _reply(result: object, traits: ToolTraits) -> ToolReply:
     if not isinstance(result, dict):
         return reply_of(result)
     fields = cast("dict[str, object]", result)
@@ -392,5 +392,7 @@ def _reply(result: object) -> ToolReply:
     # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
     if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
         reply = replace(reply, result_type="json")
+    if not traits.remote:
+        reply = with_files_and_structure(reply, fields)
     # the loop checks them: a worker in another language can have written anything
     return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply

@@ -40,8 +40,8 @@ from holdfast.core.loop.events import (
     SummaryFailed,
     TimerFired,
     ToolFailed,
-    ToolReturned,
 )
+from holdfast.core.loop.tool_replies import tool_returned
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
 from workflows import summaries
@@ -156,8 +156,7 @@ class Executor:
             return self._failed(ToolFailed(call_id=call.id, error=record, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop, facts, kind, metadata),)
+        return (tool_returned(call.id, result, started_at, workflow.now()),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place; those of the input guard once the model call is under way."""

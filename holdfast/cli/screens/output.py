@@ -22,6 +22,7 @@ from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
+from holdfast.core.conversation.attachments import size_text
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.conversation.messages import ToolCall
@@ -286,6 +287,9 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for error in state.errors:
         console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
+    for number, file in enumerate(state.attachments, 1):
+        about = f"attachment {number}: {file.name}, {file.media_type}, {size_text(file.size)}"
+        console().print(f"    [dim]{escape(printable(about))}[/dim]")
     ended(state)
 
 

@@ -9,31 +9,35 @@
     on_stop            after_execution        the loop has ended; last of all
     on_error                                  an error ends the execution
 
-A hook gets one frozen `HookContext` and returns `Changes`, or nothing. Higher priority goes first, among equals the one
-registered first, and each sees what those before it changed. What they change is recorded as an event: after a crash it
-is not run again, and new code of a hook does not disturb runs that passed it.
+A hook gets one frozen `HookContext`, and resources by the types of further parameters; it returns `Changes` or nothing.
+Higher priority goes first, among equals the one registered first, and each sees what those before it changed. What they
+change is recorded as an event: after a crash it is not run again, and new code of a hook does not disturb runs that
+passed it.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import partial
+from typing import Any, Concatenate, Final, get_type_hints
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_values import JsonMap, ShallowMap
 from holdfast.core.base.usage import Usage
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
+from holdfast.core.tools.tools import is_json_type, plain_type
 
 HOOK_SECONDS_MAX: Final = 5.0
 """The longest one hook may take, whatever it declares: a stop waits for it."""
@@ -72,7 +76,7 @@ class HookContext(Frozen):
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
     executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
-    strikes.
+    strikes. `sections` has the names of the conversation's sections and how many messages each of them has.
     """
 
     trigger: Trigger
@@ -99,6 +103,7 @@ class HookContext(Frozen):
     unpriced: tuple[str, ...] = ()
     message_count: int = 0
     deadline: AwareDatetime | None = None
+    sections: Mapping[str, int] = Field(default_factory=dict[str, int])
 
 
 class Changes(Frozen):
@@ -115,6 +120,9 @@ class Changes(Frozen):
         block: why the call must not run (`before_tool` only); the model sees it.
         answer: takes the place of the text of the model's answer, also beside tool calls (`after_inference` and
             `after_step` only). It counts as the answer: the response format is not checked again.
+        refuse: why the final answer is not good enough (`after_inference` only): the model is told, and answers again,
+            at most RETRIES_MAX times in a row; then the run stops with `retry_limit`. An answer that asks for tools
+            cannot be refused.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -126,9 +134,13 @@ class Changes(Frozen):
     arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     answer: str | None = None
+    refuse: str | None = Field(default=None, max_length=REASON_CHARS_MAX, min_length=1, exclude_if=is_none)
 
 
-HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
+HookReturn = Changes | Awaitable[Changes | None] | None
+
+HookFunction = Callable[[HookContext], HookReturn] | Callable[Concatenate[HookContext, ...], HookReturn]
+"""A function of the context, and of resources behind it."""
 
 
 class HookTraits(Frozen):
@@ -154,15 +166,26 @@ class Hook:
 
     function: HookFunction
     traits: HookTraits
+    resources: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
+    """The parameters that take a resource, by name, with their types."""
 
     @property
     def name(self) -> str:
         """What definitions and events call it."""
         return self.traits.name
 
-    def __call__(self, context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+    @property
+    def label(self) -> str:
+        """What an error calls it."""
+        return f"hook {self.name!r}"
+
+    def __call__(
+        self,
+        context: HookContext,
+        **resources: Any,  # noqa: ANN401  # of any type
+    ) -> HookReturn:
         """Call the function itself, unchecked."""
-        return self.function(context)
+        return partial(self.function, context, **resources)()
 
 
 class HookRun(Frozen):
@@ -181,7 +204,7 @@ def hook(
     tools: Iterable[str] | None = None,
     timeout_seconds: float = HOOK_SECONDS_MAX,
 ) -> Callable[[HookFunction], Hook]:
-    """Make a hook of a function, sync or async.
+    """Make a hook of a function, sync or async, of the context and of the resources that it takes.
 
     It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
 
@@ -217,9 +240,31 @@ def hook(
             raise InvalidInput(
                 f"hook {label!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
             ) from None
-        return Hook(function, traits)
+        return Hook(function, traits, resources=_resources_of(label, function))
 
     return decorate
+
+
+def _resources_of(name: str, function: HookFunction) -> Mapping[str, Any]:
+    """Return the parameters behind the context that must be given, with their types. Raises InvalidInput."""
+    try:
+        parameters = [*inspect.signature(function).parameters.values()][1:]
+    except (TypeError, ValueError):  # a callable without a signature
+        return {}
+    named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = [each.name for each in named if each.default is each.empty]
+    if not needed:
+        return {}
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise InvalidInput(f"hook {name!r}: its annotations cannot be read: {error}") from None
+    for each in needed:
+        if each not in hints or is_json_type(hints[each]):
+            kind = hints.get(each, "no type")
+            text = f"the parameter {each!r} has {kind}; a hook takes its context, and further resources by their type"
+            raise InvalidInput(f"hook {name!r}: {text}")
+    return {each: plain_type(hints[each]) for each in needed}
 
 
 def in_order(hooks: Iterable[HookTraits]) -> tuple[HookTraits, ...]:
@@ -233,6 +278,10 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
         return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
     if changes.answer is not None and trigger not in AFTER_ANSWER:
         return f"only hooks at {' and '.join(AFTER_ANSWER)} can change the answer, this is {trigger}"
+    if changes.refuse is not None and trigger is not Trigger.AFTER_INFERENCE:
+        return f"only an after_inference hook can refuse the answer, this is {trigger}"
+    if changes.refuse is not None and changes.answer is not None:
+        return "it refuses the answer and replaces it; do one of them"
     if any(message.role not in ("user", "system") for message in changes.messages):
         return "a hook can add messages of the roles user and system only"
     return None

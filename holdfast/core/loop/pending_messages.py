@@ -16,6 +16,7 @@ from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, RevisedAnswer
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.answer_refusals import note_refusal
 from holdfast.core.loop.events import HooksReturned
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
@@ -116,6 +117,8 @@ def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord 
     step = transition.execution.current_step
     if changes.answer is not None and step is not None and step.inference_response is not None:
         transition.change_step(revised=RevisedAnswer(text=changes.answer, hook=hook))
+    if changes.refuse is not None:
+        note_refusal(transition, changes.refuse, hook)
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None

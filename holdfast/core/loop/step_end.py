@@ -12,8 +12,10 @@ from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.answer_refusals import ANSWER_REFUSED, ask_again
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.pending_messages import deliver_pending
+from holdfast.core.loop.result_pictures import pictures_of
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -37,7 +39,7 @@ def judge_answer(transition: Transition) -> None:
         if response.finish_reason in transition.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
             transition.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
-        if response.format_problem is not None and transition.step.revised is None:
+        if not ask_again(transition) and response.format_problem is not None and transition.step.revised is None:
             _reask(transition, response.format_problem)
     judge_errors(transition)
 
@@ -45,9 +47,9 @@ def judge_answer(transition: Transition) -> None:
 def judge_errors(transition: Transition) -> None:
     """Fail the execution for an error of the step, where the definition says that errors are fatal.
 
-    That a tool has the model try again is no such error.
+    That a tool, or a hook that refuses the answer, has the model try again is no such error.
     """
-    errors = [error for error in transition.step.all_errors if error.type != MODEL_RETRY]
+    errors = [error for error in transition.step.all_errors if error.type not in (MODEL_RETRY, ANSWER_REFUSED)]
     if errors and transition.rules.definition.errors == "fatal":
         transition.fail(errors[0])
 
@@ -82,6 +84,8 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 
     `overridden` is true when the loop goes on only because of that request.
     """
+    if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
+        transition.change_step(pictures=pictures)
     step, execution = transition.step, transition.execution
     final = step.step_type is AgentStepType.FINAL_RESPONSE
     tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}
