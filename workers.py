@@ -140,12 +140,14 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
     pool = McpPool(mcp or {}, os.environ, inline=settings.mcp_inline)
     servers = McpTools(pool, records, slots, results, traces.spans)
-    inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers)
+    inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers, records)
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers)
-    ours = _our_activities(inference, Hooks(toolset.hooks), catalog, servers, record_activities)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
-    resources = OpenResources(tools, toolset.resources)
-    activities_of = partial(tool_activities, tools, results=results, spans=traces.spans, resources=resources)
+    resources = OpenResources((*tools, *toolset.hooks), toolset.resources)
+    ours = _our_activities(inference, Hooks(toolset.hooks, resources), catalog, servers, record_activities)
+    activities_of = partial(
+        tool_activities, tools, results=results, spans=traces.spans, resources=resources, attachments=records
+    )
     agents = Worker(
         client,
         task_queue=settings.task_queue,
@@ -258,7 +260,8 @@ def make_tools_worker(
         )
     resources = OpenResources(tools, toolset.resources)
     spans = _traces_of(settings).spans
-    activities = tool_activities(tools, results=results, spans=spans, resources=resources)
+    records = records_of(client.data_converter)
+    activities = tool_activities(tools, results=results, spans=spans, resources=resources, attachments=records)
     heartbeats = Heartbeats(guardian)
     part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
     return Workers(part, ready=partial(_make_ready, client, heartbeats), resources=resources)

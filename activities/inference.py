@@ -47,9 +47,11 @@ from holdfast.core.wire.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
+from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 
 if TYPE_CHECKING:  # an extra
@@ -71,12 +73,14 @@ class Inference:
         cache: TranscriptCache,
         spans: Spans | None = None,
         mcp: PinnedTools | None = None,
+        attachments: AttachmentStore | None = None,
     ) -> None:
         self._model = InstrumentedModel(model, spans)
         self._tools = {tool.name: tool for tool in toolset.tools}
         self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
         self._cache = cache
         self._mcp = mcp
+        self._attachments = attachments
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, call: InferenceInput) -> InferenceAnswer:
@@ -125,7 +129,9 @@ class Inference:
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
-            messages=self._compiled(transcript, call),
+            messages=await with_pictures(
+                self._compiled(transcript, call), self._attachments, shown=opening.definition.context.images
+            ),
             tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,

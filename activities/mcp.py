@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -21,7 +21,7 @@ from activities.attempt_admission import (
 )
 from activities.heartbeats import pulse
 from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, resumed, task_left
-from activities.tools import ToolSlots
+from activities.tools import ToolSlots, envelope, is_plain
 from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.agent.toolset import chosen_mcp_tools
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing, StorageFailed
@@ -30,13 +30,12 @@ from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, tool_changes
 from holdfast.core.tools.mcp_servers import McpServer, server_name
 from holdfast.core.tools.tool_context import ToolContext
-from holdfast.core.tools.tool_results import ToolReply, bounded_result
+from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_search import SEARCH_TOOL, search_result
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
-    REPLY_KIND,
     RESOLVE_MCP_ACTIVITY,
 )
 from holdfast.core.wire.mcp_contracts import (
@@ -49,6 +48,7 @@ from holdfast.core.wire.mcp_contracts import (
 )
 from holdfast.mcp.errors import FINAL
 from holdfast.mcp.pool import McpPool
+from holdfast.mcp.replies import files_of, reply_to
 from holdfast.mcp.tools import McpProxyTool, call_mcp_tool, failure_record, proxy_tools, resume_mcp_task
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports
@@ -115,10 +115,10 @@ class McpTools:
         return tool_changes(older, catalog, tuple(map(server_name, request.servers)))
 
     @activity.defn(name=CALL_MCP_TOOL_ACTIVITY)
-    async def call(self, request: McpCall) -> str | dict[str, str] | McpInputNeeded:
+    async def call(self, request: McpCall) -> str | dict[str, Any] | McpInputNeeded:
         """Call the tool and return its answer as the bounded text that the model sees, or what its server asks for.
 
-        With the id of the server's process it is an object.
+        What the answer has besides its text makes it an object.
         """
         try:
             pinned = await self._pinned(request.catalog)
@@ -215,10 +215,11 @@ class McpTools:
         text = answer.text
         if self._results is not None:
             text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        return ToolReply(text=bounded_result(text), mcp_process=answer.process)
+        reply, seconds_left = reply_to(answer, text), traits.timeout_seconds - (clock() - started_at)
+        return await files_of(answer).kept(reply, self._records, seconds_left)
 
 
-def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, str] | McpInputNeeded:
-    if isinstance(reply, McpInputNeeded) or not reply.mcp_process:
-        return reply if isinstance(reply, McpInputNeeded) else reply.text
-    return {"kind": REPLY_KIND, "text": reply.text, "mcp_process": reply.mcp_process}
+def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, Any] | McpInputNeeded:
+    if isinstance(reply, McpInputNeeded):
+        return reply
+    return reply.text if is_plain(reply) else envelope(reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -21,6 +22,7 @@ from activities.attempt_admission import (
     refuse_spent,
 )
 from activities.heartbeats import pulse
+from activities.run_conversation import RunConversation
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
@@ -45,6 +47,7 @@ from holdfast.core.wire.contracts import (
     ToolCatalog,
     ToolsRequest,
 )
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
@@ -91,13 +94,14 @@ def tool_activities(
     results: Results | None = None,
     spans: Spans | None = None,
     resources: OpenResources = NO_RESOURCES,
+    attachments: AttachmentStore | None = None,
 ) -> list[Callable[..., Any]]:
     """Return an activity for each tool, with the tool's name; tools that are not `local` share `slots`.
 
     `results` stores results that are too long for a model. `spans` traces each attempt. `resources` are what the tools
-    share.
+    share, `attachments` keeps the files that they attach.
     """
-    around = _Around(results, spans, resources)
+    around = _Around(results, spans, resources, attachments)
     return [_activity_of(tool, None if tool.traits.local else slots, around) for tool in tools]
 
 
@@ -107,6 +111,7 @@ class _Around(NamedTuple):
     results: Results | None
     spans: Spans | None
     resources: OpenResources
+    attachments: AttachmentStore | None
 
 
 def _activity_of(tool: AnyTool, slots: ToolSlots | None, around: _Around) -> Callable[..., Any]:
@@ -122,17 +127,28 @@ def _activity_of(tool: AnyTool, slots: ToolSlots | None, around: _Around) -> Cal
         with slots.one() if slots else nullcontext():
             reply = await _run(tool, arguments, _call_context(call, metadata), around)
         # plain text is the common result; only what asks for more than that pays for the envelope in the history
-        plain = reply.stop is None and not reply.metadata and reply.result_type == "text"
-        return reply.text if plain else _envelope(reply)
+        return reply.text if is_plain(reply) else envelope(reply)
 
     return run
 
 
-def _envelope(reply: ToolReply) -> dict[str, Any]:
+def is_plain(reply: ToolReply) -> bool:
+    """Return whether a reply is nothing but its text."""
+    more = reply.metadata or reply.attachments or reply.structured or reply.mcp_process
+    return reply.stop is None and not more and reply.result_type == "text"
+
+
+def envelope(reply: ToolReply) -> dict[str, Any]:
+    """Return a reply as an activity's result."""
     stop = {"stop": reply.stop, "context": dict(reply.stop_context)} if reply.stop is not None else {}
     kind = {"type": reply.result_type} if reply.result_type != "text" else {}
     metadata = {"metadata": dict(reply.metadata)} if reply.metadata else {}
-    return {"kind": REPLY_KIND, "text": reply.text, **kind, **stop, **metadata}
+    structured = {"structured": reply.structured} if reply.structured is not None else {}
+    files = [each.model_dump(mode="json") for each in reply.attachments]
+    attachments = {"attachments": files} if files else {}
+    process = {"mcp_process": reply.mcp_process} if reply.mcp_process else {}
+    more = {**metadata, **structured, **attachments, **process}
+    return {"kind": REPLY_KIND, "text": reply.text, **kind, **stop, **more}
 
 
 def _call_context(value: object, metadata: object) -> CallContext:
@@ -152,9 +168,11 @@ async def _run(
     key = named_id(execution_id, info.activity_id)
     attempt = attempt_number(tool.traits)
     context = ToolContext.of(call, execution_id=execution_id, idempotency_key=key, attempt=attempt)
+    context = dataclasses.replace(context, conversation=RunConversation.here())
     on_progress = None if info.is_local else pulse().report
-    results, spans, resources = around
+    results, spans, resources, attachments = around
     run = partial(run_tool, results=results, resources=resources, apart=True, on_progress=on_progress)
+    run = partial(run, attachments=attachments)
     running = partial(run, tool, arguments, context)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:

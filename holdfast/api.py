@@ -16,6 +16,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -37,6 +38,7 @@ __all__ = [
     "AgentStep",
     "AgentStepType",
     "ApprovalRule",
+    "Attachment",
     "Capability",
     "Changes",
     "Compiler",

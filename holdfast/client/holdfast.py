@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any, Final
 from uuid import uuid4
@@ -24,7 +25,9 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX
+from holdfast.core.base.call_digest import DIGEST_PATTERN
 from holdfast.core.base.errors import InvalidInput, RecordNotFound
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.records import ExecutionRecord
@@ -45,7 +48,7 @@ class Holdfast(Runs):
 
     Single runs: `run`, `start`, `result`, `state`, `watch`, `follow`, `message`, `stop`, `decide`, `runs`. Agents that
     outlive them: `agent`, `sessions`. Calls that wait for a person: `approvals`, `waiting`. What has ended: `records`,
-    `record`.
+    `record`. A tool's file: `attachment`.
     """
 
     def agent(
@@ -170,6 +173,16 @@ class Holdfast(Runs):
     async def recorded_state(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
         return await self._records.state(record.snapshot)
+
+    async def attachment(self, attachment: Attachment | str) -> bytes:
+        """Return a file that a tool has attached: one of `state.attachments`, or of that SHA-256.
+
+        Raises InvalidInput for what is no digest; ObjectMissing; StorageFailed.
+        """
+        digest = attachment.digest if isinstance(attachment, Attachment) else attachment
+        if re.fullmatch(DIGEST_PATTERN, digest) is None:
+            raise InvalidInput(f"{digest[:80]!r} is no digest of a file; take one of `state.attachments`")
+        return await self._records.read_attachment(digest)
 
     async def _latest(self, limit: int, query: str) -> list[ExecutionRecord]:
         """Return the records of executions that the server lists; those that have none are passed over."""

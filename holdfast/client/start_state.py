@@ -61,7 +61,9 @@ class InitialState:
     @property
     def last_question(self) -> str:
         """What a person said last in its conversation."""
-        return next((each.text for each in reversed(self.state.messages) if each.role == "user"), "")
+        return next(
+            (each.text for each in reversed(self.state.messages) if each.role == "user" and not each.shows_results), ""
+        )
 
     @property
     def _awaits_answer(self) -> bool:

@@ -67,7 +67,7 @@ from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import DefinitionChange
 from holdfast.core.wire.execution_events import Listener, Observed
-from holdfast.core.wire.record_store import ExecutionStore
+from holdfast.core.wire.record_store import AttachmentStore, ExecutionStore
 from holdfast.local.call_tasks import CallTasks, ended_child
 from holdfast.local.equipment import Equipment, Inventory
 from holdfast.local.execute_options import ExecuteOptions
@@ -79,6 +79,7 @@ from holdfast.local.mcp_servers import LocalMcpServers
 from holdfast.mcp.server_file import McpServers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import EnvironmentModel
+from holdfast.runtime.attachments import attachment_store
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
@@ -108,11 +109,11 @@ class LocalDriver(Generic[AnswerT]):
         compilers: the functions that `context.compiler` may name.
         mcp: the MCP servers that agents may name: a file like a worker's `mcp.yaml`, or the servers by name, each as an
             entry of one; by default the file that a worker would take here. It is read where an agent names one.
-        resources: what the tools share; opened as an execution begins and closed at its end, for subagents too.
+        resources: what tools and hooks share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
-        records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
-            the capability `records` can read their own.
+        records: stores each execution's record, subagents' too (`holdfast.storage.records`), which agents that name the
+            capability `records` can read, and tools' files; without it `attachments` has those, in memory.
         prices: the prices of models where the definition has none; by default the table's at the model's endpoint.
         parent_agent_id: the agent that it is a subagent of, if any.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
@@ -146,6 +147,7 @@ class LocalDriver(Generic[AnswerT]):
         toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
         toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         offered = with_fetch_tool(toolset, results)
+        self.attachments: AttachmentStore = attachment_store(records)
         if records is not None:
             offered = RecordTools(records, self._whose).with_records_tool(offered)
         self._model: Model = model or EnvironmentModel()
@@ -158,8 +160,9 @@ class LocalDriver(Generic[AnswerT]):
             agents=subagents,
             model=self._model,
             mcp=LocalMcpServers(mcp),
-            resources=OpenResources(toolset.tools, toolset.resources),
+            resources=OpenResources(toolset.takers, toolset.resources),
             results=results,
+            attachments=self.attachments,
             approver=approver,
             run_child=self._run_child,
             clock=clock,
@@ -458,10 +461,10 @@ class LocalDriver(Generic[AnswerT]):
                 assert_never(command)
 
     def _share(self, caller: Inventory) -> None:
-        """Use the open resources and the MCP connections of the agent that calls this one."""
-        self._owns_shared = False
-        self._inventory = dataclasses.replace(self._inventory, mcp=caller.mcp, resources=caller.resources)
-        self._executor = dataclasses.replace(self._executor, resources=caller.resources)
+        """Use the open resources, the MCP connections and the store of files of the agent that calls this one."""
+        self._owns_shared, self.attachments = False, caller.attachments
+        self._inventory = self._inventory.shared_with(caller)
+        self._loop, self._executor = self._inventory.equip(self._definition, self._definition)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""

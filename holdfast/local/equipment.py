@@ -19,6 +19,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import DriverFailed, Event, TimerFired
 from holdfast.core.tools.tools import AnyTool
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.local.executor import Approver, Executor, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import LocalMcpServers
@@ -46,10 +47,15 @@ class Inventory:
     mcp: LocalMcpServers
     resources: OpenResources
     results: Results | None
+    attachments: AttachmentStore
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
     depth_left: int | None
+
+    def shared_with(self, caller: Inventory) -> Inventory:
+        """Return this inventory with the resources, MCP connections and files of the agent that calls this one."""
+        return replace(self, mcp=caller.mcp, resources=caller.resources, attachments=caller.attachments)
 
     def all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
         """Return the agents that may be called or handed to, `origin` among them."""
@@ -81,9 +87,12 @@ class Inventory:
             depth_left=self.depth_left,
             step_by_step=True,
         )
-        model_calls = ModelCalls(toolset, loop.own_tools, self.model)
+        model_calls = ModelCalls(toolset, loop.own_tools, self.model, self.attachments)
         executor = Executor(
-            *(loop, toolset, model_calls, self.approver, self.run_child, self.clock, self.results, self.resources)
+            *(loop, toolset, model_calls, self.approver, self.run_child, self.clock),
+            results=self.results,
+            resources=self.resources,
+            attachments=self.attachments,
         )
         return Equipment(loop, executor)
 

@@ -37,15 +37,16 @@ from holdfast.core.loop.events import (
     SubagentReturned,
     SummaryFailed,
     ToolFailed,
-    ToolReturned,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.loop.tool_replies import tool_returned
 from holdfast.core.tools.call_context import NO_CALL, CallContext
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tools import AnyTool
-from holdfast.local.model_calls import ModelCalls
+from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.local.model_calls import ModelCalls, ShownConversation
 from holdfast.mcp.tools import failure_record
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
@@ -78,6 +79,7 @@ class Executor:
     clock: Callable[[], datetime]
     results: Results | None = None
     resources: OpenResources = NO_RESOURCES
+    attachments: AttachmentStore | None = None
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Call the model; when cancelled, report its partial answer."""
@@ -116,22 +118,30 @@ class Executor:
         # a copy: tools cannot change the state
         call_context = CallContext.model_validate_json(canonical(command.context)) if command.context else NO_CALL
         context = ToolContext.of(call_context, execution_id=execution_id, idempotency_key=key, attempt=1)
+        context = replace(context, conversation=ShownConversation(self.model_calls.shown))
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, context, self.results, self.resources)
+            reply = await _attempted(tool, call.arguments, context, self._run_tool)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = failure_record(error, tool.traits)
         else:
-            at, stop, kind = self.clock(), reply.stop, reply.result_type
-            return ToolReturned(call.id, reply.text, started_at, at, stop, reply.stop_context, kind, reply.metadata)
+            return tool_returned(call.id, reply, started_at, self.clock())
         return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
+
+    async def _run_tool(self, tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolReply:
+        """Make one attempt of a call."""
+        results, attachments = self.results, self.attachments
+        return await run_tool(
+            tool, arguments, context, results=results, resources=self.resources, attachments=attachments
+        )
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
         shown = HookContext.model_validate_json(canonical(command.context))  # a copy: hooks cannot change the state
-        runs = await run_hooks(self.toolset.hooks, command.hooks, shown, command.changes_bytes_max)
+        room, resources = command.changes_bytes_max, self.resources
+        runs = await run_hooks(self.toolset.hooks, command.hooks, shown, room, resources=resources)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
@@ -231,15 +241,14 @@ async def _attempted(
     tool: AnyTool,
     arguments: Mapping[str, Any],
     context: ToolContext,
-    results: Results | None,
-    resources: OpenResources,
+    run: Callable[[AnyTool, Mapping[str, Any], ToolContext], Awaitable[ToolReply]],
 ) -> ToolReply:
     """Run the tool; retry as often as its traits allow, after a timeout or an error that it retries on."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
     last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
-            return await run_tool(tool, arguments, context, results=results, resources=resources)
+            return await run(tool, arguments, context)
     except Exception as error:
         if limit.expired() and isinstance(error, TimeoutError):
             if last:
@@ -247,4 +256,4 @@ async def _attempted(
         elif last or not tool.tries_again(error):
             raise
     await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results, resources)
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), run)

@@ -24,22 +24,45 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import Progress
+from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls
 
 LOGGER: Final = logging.getLogger("holdfast.model")
 """Logs waits for an endpoint in-process."""
 
 
+PAGE_MESSAGES: Final = 200
+"""How many messages a tool reads at once, as on Temporal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShownConversation:
+    """What the model was last sent, for tools."""
+
+    shown: Sequence[Message]
+
+    async def page(self, start: int) -> Sequence[Message]:
+        """Return messages from place `start` on, without their metadata."""
+        return tuple(message.for_model() for message in self.shown[start : start + PAGE_MESSAGES])
+
+
 class ModelCalls:
     """The model calls of one agent; `own_tools` are those of the loop itself."""
 
-    def __init__(self, toolset: AgentToolset, own_tools: Iterable[ToolSchema], model: Model) -> None:
+    def __init__(
+        self,
+        toolset: AgentToolset,
+        own_tools: Iterable[ToolSchema],
+        model: Model,
+        attachments: AttachmentStore | None = None,
+    ) -> None:
         self._policy, self._agent = toolset.definition.context, toolset.definition.name
         self._patience = toolset.definition.model_patience_seconds
         self._compiler = toolset.compiler
-        self._model = model
+        self._model, self._attachments = model, attachments
         self._callable = toolset.tools
         self._tools: tuple[ToolSchema, ...] = (*(tool.schema for tool in toolset.tools.values()), *own_tools)
         self._view: ContextView | None = None
@@ -50,7 +73,7 @@ class ModelCalls:
         request = ModelRequest(
             llm=state.llm or LLM(),
             system_prompt=state.context.system_prompt,
-            messages=self._shown(state),
+            messages=await with_pictures(self._shown(state), self._attachments, shown=self._policy.images),
             tools=self._tools,
             max_output_tokens=limits.max_output_tokens,
             response_format=response_format,
@@ -73,6 +96,11 @@ class ModelCalls:
             input_max=limits.input_max,
         )
         return await _answer_with_retries(self._model, request, limits, progress, self._patience)
+
+    @property
+    def shown(self) -> Sequence[Message]:
+        """The messages of the last model call, before a compiler."""
+        return self._view.messages if self._view is not None else ()
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id

@@ -1,4 +1,4 @@
-"""`McpAnswer`: what a tool of an MCP server answered, as the text that a model reads and the parts it cannot read."""
+"""`McpAnswer`: what a tool of an MCP server answered, as the text that a model reads and the files it mentions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from mcp_types import (
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.safe_text import encodable
+from holdfast.core.conversation.attachments import (
+    UNKNOWN_MEDIA_TYPE,
+    attached_line,
+    legal_file_name,
+    legal_media_type,
+)
 from holdfast.mcp.elicitation import ServerQuestions
+from holdfast.runtime.attachments import ending_of
 
 PARTS_MAX: Final = 1_000
 """The most parts of an answer that are looked at."""
-
-EXACT_BYTES_MAX: Final = 10_000
-"""Up to this size a part's bytes are told exactly."""
 
 URI_CHARS_MAX: Final = 500
 """As much of an address is shown."""
@@ -36,11 +41,16 @@ URI_CHARS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A part that is no text: a picture, a sound, a file; `kind` says which, `media_type` is its MIME type."""
+    """A part that is no text: a picture, a sound, a file. Its `name` is ours, or the end of its address."""
 
-    kind: str
+    name: str
     media_type: str
     data: bytes
+
+    @property
+    def line(self) -> str:
+        """The line that stands in its place in the text."""
+        return attached_line(self.name, self.media_type, len(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,24 @@ class McpAnswer:
         """Return the answer with a line of ours in its text."""
         return replace(self, text=f"{self.text}\n{note}".lstrip())
 
+    @property
+    def is_value(self) -> bool:
+        """Whether the text spells the structured value in JSON; the SDKs put what is no object under `result`."""
+        try:
+            return self.structured and self._says(read_json(self.text))
+        except ValueError:
+            return False
+
+    @property
+    def beyond_text(self) -> str | None:
+        """The JSON of the structured value, where the text says something else."""
+        if not self.structured or self.is_value or self._says(self.text):
+            return None
+        return encodable(to_json(self.value, inf_nan_mode="strings").decode())
+
+    def _says(self, value: JsonValue) -> bool:
+        return value in (self.value, *([self.value.get("result")] if isinstance(self.value, dict) else []))
+
 
 def answer_of(result: CallToolResult) -> McpAnswer:
     """Return what `result` says; a structured answer without any text is shown as JSON."""
@@ -103,27 +131,26 @@ def _part(part: ContentBlock, media: list[Media]) -> str:
         case TextContent():
             return part.text
         case ImageContent():
-            return _medium("image", part.mime_type, part.data, media)
+            return _medium("image", part.mime_type, part.data, media, "")
         case AudioContent():
-            return _medium("audio", part.mime_type, part.data, media)
+            return _medium("audio", part.mime_type, part.data, media, "")
         case ResourceLink():
             about = f": {part.description}" if part.description else ""
             return f"[resource {part.name!r} at {part.uri[:URI_CHARS_MAX]}{about}]"
         case EmbeddedResource():
             inner = part.resource
             if isinstance(inner, BlobResourceContents):
-                return _medium("file", inner.mime_type or "application/octet-stream", inner.blob, media)
+                return _medium("file", inner.mime_type or UNKNOWN_MEDIA_TYPE, inner.blob, media, str(inner.uri))
             return inner.text
 
 
-def _medium(kind: str, media_type: str, data: str, media: list[Media]) -> str:
+def _medium(kind: str, media_type: str, data: str, media: list[Media], address: str) -> str:
+    media_type = legal_media_type(media_type)
     try:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        return f"[{kind}, {media_type[:URI_CHARS_MAX]}: its data is damaged]"
-    media.append(Media(kind, media_type, decoded))
-    return f"[{kind}, {media_type[:URI_CHARS_MAX]}, {_size(len(decoded))}]"
-
-
-def _size(count: int) -> str:
-    return f"{count:,} bytes" if count < EXACT_BYTES_MAX else f"{count / 1_000:,.0f} KB"
+        return f"[{kind}, {media_type}: its data is damaged]"
+    name = legal_file_name(address) or f"{kind}-{len(media) + 1}{ending_of(media_type)}"
+    part = Media(name, media_type, decoded)
+    media.append(part)
+    return part.line

@@ -138,16 +138,19 @@ class StdioServer:
             read.close()
             write.close()
             try:
-                await asyncio.wait([writing], timeout=FLUSH_SECONDS_MAX)
-                await _ended(process)
-                await asyncio.wait([logging], timeout=FLUSH_SECONDS_MAX)
+                # a cancelled scope of anyio's would cancel each wait in here
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([writing], timeout=FLUSH_SECONDS_MAX)
+                    await _ended(process)
+                    await asyncio.wait([logging], timeout=FLUSH_SECONDS_MAX)
             finally:
                 _signal(process, signal.SIGKILL)  # also those that it has started and left behind
-                await _cancelled(writing, reading, logging)
                 said.close()
                 to_say.close()
                 with suppress(Exception):
                     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
+                with anyio.CancelScope(shield=True):
+                    await _cancelled(writing, reading, logging)
 
     async def _read(
         self,

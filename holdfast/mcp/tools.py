@@ -24,10 +24,12 @@ from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
 from holdfast.core.tools.tool_errors import ended_without_answer
+from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import TIMEOUT_SECONDS_MAX, ToolSchema, ToolTraits, traits_of, with_schema
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.pool import McpPool
+from holdfast.mcp.replies import attached
 from holdfast.mcp.task_keeper import NO_KEEPER, TaskKeeper
 
 if TYPE_CHECKING:  # an extra
@@ -190,12 +192,12 @@ def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
 
 async def _called(
     pool: McpPool, server: McpServer, tool: McpTool, *, arguments: Mapping[str, JsonValue], context: ToolContext
-) -> str:
+) -> ToolReply:
     answer = await call_mcp_tool(pool, server, tool, arguments, context, context.reporter)
     if isinstance(answer, McpInputNeeded):
         asked = "; ".join(each.message for each in answer.requests)
         raise McpCallFailed(f"its server asks a person for something, which waits for nobody in-process: {asked}")
-    return answer.text
+    return attached(answer, context)
 
 
 def _elsewhere(name: str) -> Callable[..., NoReturn]:

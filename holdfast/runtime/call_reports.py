@@ -1,4 +1,4 @@
-"""`CallReports`: what a tool reports during one attempt: its progress, log lines, and changes of the metadata."""
+"""`CallReports`: what a tool reports during one attempt: progress, log lines, changes of the metadata, files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.tools.call_context import ToolProgress, bounded_progress
-from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tool_context import FilePath, ToolContext
+from holdfast.runtime.attachments import AttachedFiles
 
 LOGGER: Final = logging.getLogger("holdfast.tool")
 """Has what tools log with `ToolContext.log`."""
@@ -41,6 +43,7 @@ class CallReports:
         """Whether a delivery is scheduled already: a tool that reports in a tight loop must not flood this loop."""
         self._over = False
         self._changes: Mapping[str, JsonValue] = {}
+        self.files = AttachedFiles()
 
     def progress(self, text: str, fraction: float | None) -> None:
         """Take a report; it is passed on soon."""
@@ -79,6 +82,10 @@ class CallReports:
         """Add changes to those so far. Raises InvalidInput; those before stay then."""
         with self._lock:
             self._changes = checked_metadata({**self._changes, **changes})
+
+    def attach(self, content: bytes | str | FilePath, name: str | None, media_type: str | None) -> Attachment:
+        """Take a file, to be stored when the call has ended well. Raises InvalidInput."""
+        return self.files.add(content, name, media_type)
 
     def ended(self) -> Mapping[str, JsonValue]:
         """Return the changes; whatever is reported from now on is dropped."""

@@ -25,6 +25,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.user_code import Exited, call_foreign
 
 
@@ -35,18 +36,19 @@ async def run_hooks(
     changes_bytes_max: int,
     *,
     apart: bool = False,
+    resources: OpenResources = NO_RESOURCES,
 ) -> list[HookRun]:
     """Run `traits_in_order` one after another, each seeing earlier changes, up to the first that fails.
 
     A hook fails by raising, by returning something other than `Changes`, by changes not allowed at its trigger, by
     exceeding what is left of `changes_bytes_max`, or by exceeding its `timeout_seconds` (a sync one cannot be ended: it
     is left behind in its thread). Hooks after one that blocked the call do not run. `apart` as in
-    `user_code.call_foreign`.
+    `user_code.call_foreign`; `resources` are those that are open.
     """
     runs: list[HookRun] = []
     room = changes_bytes_max
     for traits in traits_in_order:
-        run = await _run(hooks.get(traits.name), traits, context, room, apart=apart)
+        run = await _run(hooks.get(traits.name), traits, context, room, apart=apart, resources=resources)
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
             break
@@ -56,13 +58,22 @@ async def run_hooks(
     return runs
 
 
-async def _run(hook: Hook | None, traits: HookTraits, context: HookContext, room: int, *, apart: bool) -> HookRun:
+async def _run(
+    hook: Hook | None,
+    traits: HookTraits,
+    context: HookContext,
+    room: int,
+    *,
+    apart: bool,
+    resources: OpenResources,
+) -> HookRun:
     if hook is None:
         return _failed(traits, "is not offered by this worker any more")
     limit = asyncio.timeout(traits.timeout_seconds)
     try:
         async with limit:
-            changes = await call_foreign("hook", traits.name, partial(hook.function, context), apart=apart)
+            call = partial(hook.function, context, **resources.values_for(hook))
+            changes = await call_foreign("hook", traits.name, call, apart=apart, loop=resources.loop_for(hook))
     except TimeoutError:
         if limit.expired():
             return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")

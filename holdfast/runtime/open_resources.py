@@ -1,4 +1,4 @@
-"""`OpenResources`: the resources of one worker or one in-process run, open on one event loop, for tools."""
+"""`OpenResources`: the resources of one worker or one in-process run, open on one event loop, for tools and hooks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.conversation.error_records import error_record
-from holdfast.core.tools.resources import Resource, resources_for, values_for
-from holdfast.core.tools.tools import AnyTool
+from holdfast.core.tools.resources import Resource, ResourceTaker, resources_for, values_for
 from holdfast.runtime.user_code import Exited, call_foreign, current_loop
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
@@ -37,14 +36,14 @@ class OpenResources:
     """Opens and closes resources, in one task of one loop: what was entered in a task must be left in it.
 
     Args:
-        tools: those that will run; only what they take is opened.
+        takers: the tools and hooks that will run; only what they take is opened.
         resources: what there is.
 
     Raises InvalidInput, as `resources_for` does.
     """
 
-    def __init__(self, tools: Iterable[AnyTool] = (), resources: Sequence[Resource] = ()) -> None:
-        self._resources = resources_for(tools, resources)
+    def __init__(self, takers: Iterable[ResourceTaker] = (), resources: Sequence[Resource] = ()) -> None:
+        self._resources = resources_for(takers, resources)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._values: list[tuple[Resource, object]] = []
         self._leave = asyncio.Event()
@@ -55,13 +54,13 @@ class OpenResources:
         """How long closing all of them may take."""
         return CLOSE_SECONDS_MAX * len(self._resources) + LEFT_SECONDS if self._resources else 0.0
 
-    def loop_for(self, tool: AnyTool) -> asyncio.AbstractEventLoop | None:
-        """Return the loop on which an async tool must run; none for one that takes no resource."""
-        return self._loop if tool.resources else None
+    def loop_for(self, taker: ResourceTaker) -> asyncio.AbstractEventLoop | None:
+        """Return the loop on which an async tool or hook must run; none for one that takes no resource."""
+        return self._loop if taker.resources else None
 
-    def values_for(self, tool: AnyTool) -> Mapping[str, object]:
-        """Return the tool's arguments that are resources. Raises InvalidInput where one of them is not open."""
-        return values_for(tool, self._values)
+    def values_for(self, taker: ResourceTaker) -> Mapping[str, object]:
+        """Return the arguments that are resources. Raises InvalidInput where one of them is not open."""
+        return values_for(taker, self._values)
 
     async def open(self, *, apart: bool) -> None:
         """Open all of them, in order; `apart` on the loop that async tools share in a worker, else on this one.

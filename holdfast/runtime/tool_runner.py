@@ -16,6 +16,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.tools.tools import AnyTool
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.call_reports import CallReports, ProgressListener
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
@@ -61,11 +62,12 @@ async def run_tool(
     apart: bool = False,
     on_progress: ProgressListener | None = None,
     resources: OpenResources = NO_RESOURCES,
+    attachments: AttachmentStore | None = None,
 ) -> ToolReply:
     """Check `arguments`, run the tool and return its bounded reply; `apart` as in `user_code.call_foreign`.
 
     `on_progress` is called on this event loop with what a tool reports of its progress; `resources` are those that are
-    open.
+    open, and `attachments` keeps the files that it attaches.
 
     Raises InvalidArguments before anything ran, InvalidResult for what does not fit the tool's declared output, or
     whatever the tool raised; anything but an ordinary exception
@@ -91,6 +93,7 @@ async def run_tool(
     if results is not None and tool.name != FETCH_TOOL:
         text = await results.bounded(whole, context, tool.traits.timeout_seconds - (clock() - started_at))
     reply = reply_with(bounded_result(text), value, whole)
+    reply = await reports.files.kept(reply, attachments, tool.traits.timeout_seconds - (clock() - started_at))
     return with_changes(reply, metadata=metadata) if metadata else reply
 
 

@@ -4,6 +4,7 @@
     snapshots/AA/DIGEST             an agent's state at the end of an execution, or where a branch was cut
     records/AA/EXECUTION            the record of an execution
     agents/AGENT/WHEN-EXECUTION     empty: its name is the index, newest first
+    attachments/AA/DIGEST           a file that a tool has attached to its result
     mcp/AA/DIGEST                   a catalog of the tools of MCP servers, as one execution or more have pinned it
     sessions/AGENT                  a session's state when it left the server; replaced each time
     sinks/…                         each sink's position, and the events it did not accept (`holdfast.sinks.position`)
@@ -53,6 +54,7 @@ from holdfast.storage.object_store import Objects
 PARTS: Final = "parts"
 SNAPSHOTS: Final = "snapshots"
 CATALOGS: Final = "mcp"
+ATTACHMENTS: Final = "attachments"
 SINKS: Final = "sinks"
 
 ENCODING: Final = b"json/plain"
@@ -100,6 +102,14 @@ class Records:
     async def read_catalog(self, digest: str) -> McpCatalog:
         """Return a catalog of MCP tools. Raises ObjectMissing, StorageFailed (also for changed content)."""
         return McpCatalog.model_validate_json(await self._read_content(CATALOGS, digest))
+
+    async def write_attachment(self, data: bytes) -> str:
+        """Write a file that a tool has attached, and return its digest. Raises StorageFailed."""
+        return await self._write_content(ATTACHMENTS, data)
+
+    async def read_attachment(self, digest: str) -> bytes:
+        """Return a file that a tool has attached. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        return await self._read_content(ATTACHMENTS, digest)
 
     async def has_part(self, digest: str) -> bool:
         """Return whether the part exists. Raises StorageFailed."""

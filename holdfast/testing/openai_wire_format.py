@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, NoReturn, Self, cast
+from typing import Annotated, Any, Literal, NoReturn, Self, assert_never, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.messages import ImagePart, Message, Part, StoredImagePart, TextPart
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.testing.response_format_check import AskedFormat, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
@@ -36,7 +36,9 @@ def request_body(request: ModelRequest, model: str) -> dict[str, Any]:
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    content = message.content
+    wire: dict[str, Any] = {"role": message.role}
+    wire["content"] = content if isinstance(content, str) else [_wire_part(part) for part in content]
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
@@ -44,8 +46,21 @@ def _wire_message(message: Message) -> dict[str, Any]:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.sent_arguments}}
             for call in message.tool_calls
         ]
-        wire["content"] = message.content or None
+        wire["content"] = wire["content"] or None
     return wire
+
+
+def _wire_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            detail = {} if part.detail is None else {"detail": part.detail}
+            return {"type": "image_url", "image_url": {"url": part.url, **detail}}
+        case StoredImagePart():
+            return {"type": "text", "text": part.attachment.line}
+        case _:
+            assert_never(part)
 
 
 def _wire_tool(tool: ToolSchema) -> dict[str, Any]:

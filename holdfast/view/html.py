@@ -180,6 +180,7 @@ def _call(call: CallView) -> Element:
         _text(arguments) if call.arguments else None,
         _error(call.error) if call.error else None,
         _text(call.result) if call.result else None,
+        (element("p", each.line, class_="faint") for each in call.attachments),
         class_="call",
     )
 

@@ -22,6 +22,7 @@ from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attachments import Attachments, has_none
 from holdfast.core.conversation.steps import (
     AgentStep,
     AgentStepType,
@@ -70,6 +71,8 @@ class CallView(Frozen):
     cost: float = 0.0
     unpriced: tuple[str, ...] = ()
     """The models whose tokens have no known price; they are not in `cost`."""
+    attachments: Attachments = Field(default=(), exclude_if=has_none)
+    """The files that belong to its result; `holdfast show --attachment` writes one."""
     expires_at: SkipJsonSchema[datetime | None] = Field(default=None, exclude=True)
     """Until when it waits for a person. This and what follows is for whoever watches; no document has it."""
     execution_id: SkipJsonSchema[str | None] = Field(default=None, exclude=True)
@@ -313,6 +316,7 @@ def ended_call(ended: ToolExecution) -> CallView:
         usage=ended.usage,
         cost=ended.cost,
         unpriced=ended.unpriced,
+        attachments=ended.attachments,
     )
 
 

@@ -72,6 +72,7 @@ SCRIPTS: Mapping[str, Script] = {
     "writer": [Reply(text=LETTER, piece_chars=8, piece_seconds=0.02, pieces_max=16, hang=True)],
     "payer": [call("spawn", agent="guest", task="look"), say("paid")],
     "nobodys-model": [say("free"), say("free again")],
+    "artist": [call("draw"), say("drawn")],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""

@@ -124,6 +124,33 @@ def test_two_views_at_once_are_refused(quick: Warm, done: str) -> None:
     assert as_json.document["error"]["type"] == "InvalidInput"
 
 
+def test_files_of_tools_are_listed_and_written(quick: Warm, dev: Running) -> None:  # noqa: ARG001  # it serves the run
+    ran = quick.run("run", "artist", "draw", "--json").document
+    id_, folder = str(ran["execution_id"]), quick.project.folder
+    listed = quick.run("show", id_).out
+    assert "attachment 1: chart.svg, image/svg+xml, 7 bytes" in listed
+    assert "attachment 2: notes.txt, text/plain, 10 bytes" in listed
+    plain = quick.run("show", id_, "--attachment", "2", "--out", "notes.txt")
+    assert (plain.code, plain.out) == (0, "wrote notes.txt (notes.txt, text/plain, 10 bytes)\n")
+    assert (folder / "notes.txt").read_bytes() == b"three bars"
+    again = quick.run("show", id_, "--attachment", "1", "--out", "notes.txt")
+    assert (again.code, (folder / "notes.txt").read_bytes()) == (7, b"three bars")
+    forced = quick.run("show", id_, "--attachment", "1", "--out", "notes.txt", "--force", "--json").document
+    assert (forced["name"], forced["file"], forced["size"]) == ("chart.svg", "notes.txt", 7)
+    assert (folder / "notes.txt").read_bytes() == b"a chart"
+    exported = quick.run("export", id_).document
+    assert [each["name"] for each in exported["steps"][0]["calls"][0]["attachments"]] == ["chart.svg", "notes.txt"]
+    assert "[attached: chart.svg, image/svg+xml, 7 bytes]" in quick.run("export", id_, "--format", "html").out
+
+
+def test_a_file_that_is_not_there_and_options_that_do_not_fit_are_refused(quick: Warm, done: str) -> None:
+    none = quick.run("show", done, "--attachment", "1", "--out", "x")
+    assert (none.code, "has no attachment 1: its tools have attached none" in none.err) == (2, True)
+    assert "add --out FILE" in quick.run("show", done, "--attachment", "1").err
+    assert "choose one of them" in quick.run("show", done, "--attachment", "1", "--out", "x", "--steps").err
+    assert "work only with --attachment" in quick.run("show", done, "--out", "x").err
+
+
 # --- export
 
 

@@ -10,6 +10,7 @@ from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
+from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -165,7 +166,8 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
         assert not (execution.summary_under_way and (execution.hooks_under_way or not asking))
         return
     highest = state.stop_signal
-    fatal = loop.definition.errors == "fatal" and any(step.all_errors for step in state.steps)
+    errors = (error for step in state.steps for error in step.all_errors)
+    fatal = loop.definition.errors == "fatal" and any(error.type != MODEL_RETRY for error in errors)
     failed = execution.error is not None or fatal or (highest is not None and highest.reason is StopReason.ERROR)
     forced = highest is not None and highest.reason.forced
     status = ExecutionStatus.STOPPED if forced else ExecutionStatus.COMPLETED

@@ -15,9 +15,18 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import ATTACHMENT_BYTES_MAX, Attachment
 from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, InputResponse, PendingInput
-from holdfast.core.conversation.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
+from holdfast.core.conversation.messages import (
+    ImagePart,
+    Message,
+    MessageStore,
+    Section,
+    StoredImagePart,
+    TextPart,
+    ToolCall,
+)
 from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
@@ -62,7 +71,19 @@ json_maps: st.SearchStrategy[dict[str, JsonValue]] = st.dictionaries(texts, json
 usages = st.builds(Usage, input_tokens=counts, output_tokens=counts)
 errors = st.builds(ErrorRecord, type=texts, message=texts, source=texts)
 calls = st.builds(ToolCall, id=texts, name=texts, arguments=json_maps, malformed=st.none() | texts)
-parts = st.builds(TextPart, text=texts) | st.builds(ImagePart, url=texts.map("https://".__add__))
+digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+attachments = st.builds(
+    Attachment,
+    name=st.sampled_from(("chart.png", "a b.txt", "ü")),
+    media_type=st.sampled_from(("image/png", "text/plain")),
+    size=st.integers(0, ATTACHMENT_BYTES_MAX),
+    digest=digests,
+)
+parts = (
+    st.builds(TextPart, text=texts)
+    | st.builds(ImagePart, url=texts.map("https://".__add__))
+    | st.builds(StoredImagePart, attachment=attachments)
+)
 contents = texts | st.lists(parts, min_size=1, max_size=3).map(tuple)
 call_ids = st.text(min_size=1, max_size=20)
 said = st.builds(Message, role=st.sampled_from(["system", "assistant"]), content=texts, metadata=json_maps) | st.builds(
@@ -112,7 +133,6 @@ responses = st.builds(
     cost=st.none() | st.floats(min_value=0, max_value=1e6),
     format_problem=st.none() | texts,
 )
-digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 approvals = st.builds(
     Approval,
     decision=st.sampled_from(["approve", "deny", "edit", "expired"]),
@@ -149,6 +169,8 @@ tool_executions = st.builds(
     call=calls,
     outcome=st.sampled_from(list(Outcome)),
     result=st.none() | texts,
+    structured=st.none() | texts,
+    attachments=st.lists(attachments, max_size=2).map(tuple),
     error=st.none() | errors,
     started_at=moments,
     completed_at=moments,
@@ -183,6 +205,7 @@ steps = st.builds(
     overhead_cost=st.floats(min_value=0, max_value=1e6),
     unpriced=models,
     revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
+    pictures=st.lists(attachments, max_size=2).map(tuple),
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations

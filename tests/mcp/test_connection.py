@@ -40,12 +40,12 @@ async def test_a_server_of_the_first_era_is_spoken_to_as_it_speaks() -> None:
         assert server.client.protocol_version == "2025-06-18"
         answer = await server.call("go", {})
     assert answer.text.splitlines() == [
-        "[image, image/png, 5 bytes]",
+        "[attached: image-1.png, image/png, 5 bytes]",
         "[image, image/png: its data is damaged]",
         "[resource 'report' at file:///report]",
         "inside",
     ]
-    assert answer.media == (Media("image", "image/png", b"hello"),)
+    assert answer.media == (Media("image-1.png", "image/png", b"hello"),)
 
 
 async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_path: Path) -> None:

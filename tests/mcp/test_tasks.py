@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import NO_REPORTER
 from holdfast.mcp import tasks
@@ -55,6 +56,9 @@ class Reports:
 
     def set_metadata(self, changes: object) -> None:
         raise AssertionError(changes)
+
+    def attach(self, content: object, name: object, media_type: object) -> Attachment:
+        raise AssertionError((content, name, media_type))
 
 
 @asynccontextmanager

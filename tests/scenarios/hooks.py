@@ -86,6 +86,12 @@ def repair(context: HookContext) -> Changes | None:
     return Changes(answer='{"sum": 3}') if text == "three" else None
 
 
+@hook("after_inference")
+def want_a_number(context: HookContext) -> Changes | None:
+    text = context.response.text if context.response else ""
+    return None if any(char.isdigit() for char in text) else Changes(reask="name a number")
+
+
 @hook("after_step")
 def sign(context: HookContext) -> Changes | None:
     response = context.response
@@ -197,6 +203,7 @@ HOOKS: tuple[Hook, ...] = (
     stop_after_inference,
     censor,
     repair,
+    want_a_number,
     sign,
     block_echo,
     block_all,

@@ -10,6 +10,7 @@ from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import StopRun
 from holdfast.core.tools.tools import AnyTool, tool
+from tests.pictures import PNG
 
 GATE_SECONDS_MAX = 90
 
@@ -138,6 +139,14 @@ def enough() -> StopRun:
     return StopRun("enough", reason="nothing is left to do")
 
 
+@tool
+def draw(context: ToolContext) -> dict[str, int]:
+    """Draw a chart, with notes."""
+    context.attach(PNG, name="chart.png")
+    context.attach(b"three bars", name="notes.txt")
+    return {"bars": 3}
+
+
 async def _never() -> str:
     await asyncio.Event().wait()
     return "never"
@@ -166,4 +175,4 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
         return people.stay(patience_seconds)
 
     still = (add, echo, whoami, broken, leaving, giving_up, recall, flaky, flaky_local)
-    return (*still, slow_local, slow, slow_once, four_seconds, enough, wait, crowd, queue)
+    return (*still, slow_local, slow, slow_once, four_seconds, enough, wait, crowd, queue, draw)

@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 
 import worker
-from holdfast import AgentDefinition, resource, tool
+from holdfast import AgentDefinition, Changes, HookContext, hook, resource, tool
 from holdfast.client import Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
+from holdfast.local import LocalDriver
 from holdfast.runtime.open_resources import ResourceFailed
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say
+from holdfast.testing.scripted_model import ScriptedModel
 from tests.chaos.processes import worker as worker_process
 from tests.serving import Serve
 
@@ -72,6 +74,46 @@ async def test_a_worker_opens_a_resource_once_for_all_its_tools_and_closes_it_at
     assert list(offered["find_order"]["parameters"]["properties"]) == ["order"]
     assert "db" not in json.dumps(offered)
     assert notes == ["opened", "closed after 5"]
+
+
+@pytest.mark.temporal
+async def test_hooks_get_the_same_resource_as_tools_on_its_own_loop(serve: Serve) -> None:
+    notes: list[str] = []
+    shared = pooled(notes)
+
+    @hook("before_inference")
+    async def count_question(context: HookContext, db: Pool) -> Changes:
+        async with db.lock:
+            db.asked += 1
+        return Changes(metadata={f"asked_{context.step_number}": db.asked})
+
+    @hook("after_step")
+    def look(_: HookContext, *, db: Pool) -> Changes:
+        return Changes(metadata={"sync": db.asked > 0})
+
+    offer = Toolset(shared.tools, (count_question, look), resources=shared.resources)
+    script = [calls(Call("find_order", {"order": "7"})), say("done")]
+    agent = AgentDefinition(name="clerk", tools="all", hooks="all")
+    async with serve(script, offer=offer) as served:
+        there = (await served.client.run(agent, "where?")).state
+    assert notes == ["opened", "closed after 3"], "two questions of the hook and one of the tool"
+    driver = LocalDriver(
+        agent, model=ScriptedModel(script), tools=offer.tools, hooks=offer.hooks, resources=offer.resources
+    )
+    here = await driver.execute("where?")
+    assert {**there.metadata} == {**here.metadata}
+    assert [there.metadata[name] for name in ("asked_1", "asked_2", "sync")] == [1, 3, True]
+
+
+@pytest.mark.temporal
+async def test_a_hook_whose_resource_is_not_offered_keeps_a_worker_from_being_made(serve: Serve) -> None:
+    @hook("before_step")
+    def look(_: HookContext, db: Pool) -> None:
+        del db
+
+    with pytest.raises(InvalidInput, match=r"hook 'look': the parameter 'db' has the type Pool, .* no @resource"):
+        async with serve([say("no")], offer=Toolset(hooks=(look,))):
+            pass
 
 
 @pytest.mark.temporal

@@ -31,7 +31,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
 from holdfast.core.tools.call_context import CallContext
-from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of
+from holdfast.core.tools.tool_results import StopRun, ToolReply, is_json, reply_of, with_files_and_structure
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
@@ -246,7 +246,7 @@ async def call_tool(
     if mcp is not None:
         arguments = (mcp,)
     if traits.local:
-        return _reply(await _local_tool(command, traits, time_left, arguments))
+        return _reply(await _local_tool(command, traits, time_left, arguments), traits)
     try:
         result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, arguments)
     except ActivityError as error:
@@ -257,7 +257,7 @@ async def call_tool(
         result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, arguments)
     value = _read(result, command, traits)
     needed = _input_needed(value) if traits.mcp is not None else None
-    return needed or _reply(value)
+    return needed or _reply(value, traits)
 
 
 def _input_needed(value: object) -> McpInputNeeded | None:
@@ -387,7 +387,7 @@ def _tool_retry(attempts_max: int, *, remote: bool = False) -> RetryPolicy:
     )
 
 
-def _reply(result: object) -> ToolReply:
+def _reply(result: object, traits: ToolTraits) -> ToolReply:
     if not isinstance(result, dict):
         return reply_of(result)
     fields = cast("dict[str, object]", result)
@@ -399,7 +399,9 @@ def _reply(result: object) -> ToolReply:
     # the JSON comes as the text that the model sees, byte for byte; any other language may send the value instead
     if fields.get("type") == "json" and reply.text == text and is_json(reply.text):
         reply = replace(reply, result_type="json")
-    if isinstance(process := fields.get("mcp_process"), str):
+    if traits.mcp is not None and isinstance(process := fields.get("mcp_process"), str):
         reply = replace(reply, mcp_process=process[:WORD_CHARS_MAX])
+    if not traits.remote:
+        reply = with_files_and_structure(reply, fields)
     # the loop checks them: a worker in another language can have written anything
     return replace(reply, metadata=cast("dict[str, JsonValue]", metadata)) if isinstance(metadata, dict) else reply

@@ -43,8 +43,8 @@ from holdfast.core.loop.events import (
     SummaryFailed,
     TimerFired,
     ToolFailed,
-    ToolReturned,
 )
+from holdfast.core.loop.tool_replies import tool_returned
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
@@ -169,9 +169,7 @@ class Executor:
             self._request_states[call.id] = result.request_state
             asked = (result.server, result.requests, result.seconds_max)
             return (InputNeeded(call.id, *asked, started_at=started_at, at=workflow.now()),)
-        stop, facts, kind, metadata = result.stop, result.stop_context, result.result_type, result.metadata
-        at, process = workflow.now(), result.mcp_process if traits.mcp is not None else ""
-        return (ToolReturned(call.id, result.text, started_at, at, stop, facts, kind, metadata, process),)
+        return (tool_returned(call.id, result, started_at, workflow.now()),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place; those of the input guard once the model call is under way."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -17,9 +14,10 @@ import typer
 from holdfast.cli.busy_indicator import busy
 from holdfast.cli.command_context import connected, run_id_of
 from holdfast.cli.options import AsJson, ExecutionId, with_server
+from holdfast.cli.output_file import writable, write
 from holdfast.cli.screens import output as out
 from holdfast.connection.settings import Settings
-from holdfast.core.base.errors import Conflict, InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from holdfast.view.report import Report
@@ -53,7 +51,7 @@ def export(
 ) -> None:
     """Export everything known about a run: as JSON, a Markdown report, or an HTML page with a timeline."""
     chosen = form or _by_suffix(output)
-    file = None if output == STANDARD_OUTPUT else _writable(output, force=force)
+    file = None if output == STANDARD_OUTPUT else writable(output, force=force)
     if as_json and file is None and chosen is not Format.JSON:
         raise InvalidInput(f"--json and {chosen} both need standard output; name a file with -o")
     text = _rendered(asyncio.run(_read(settings, execution_id)), chosen)
@@ -61,7 +59,7 @@ def export(
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    _write(file, text, force=force)
+    write(file, text.encode(), force=force)
     result = {"execution_id": execution_id, "format": chosen.value, "file": str(file), "bytes": file.stat().st_size}
     out.as_json(result) if as_json else out.say(f"wrote {file} ({result['bytes']:,} bytes)")
 
@@ -81,22 +79,6 @@ def _by_suffix(output: str) -> Format:
     return SUFFIXES.get(suffix, Format.JSON)
 
 
-def _writable(output: str, *, force: bool) -> Path:
-    """Return the file, which can be written as far as one can see. Raises InvalidInput, Conflict."""
-    file = Path(output)
-    if not file.parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(file.parent)!r} to write {file.name!r} into; create it first")
-    if file.is_dir():
-        raise InvalidInput(f"{output!r} is a folder; name a file in it")
-    if file.exists() and not force:
-        raise _exists(file)
-    return file
-
-
-def _exists(file: Path) -> Conflict:
-    return Conflict(f"the file {str(file)!r} already exists; choose another name, or overwrite it with --force")
-
-
 def _rendered(report: Report, chosen: Format) -> str:
     match chosen:
         case Format.JSON:
@@ -111,40 +93,3 @@ def _rendered(report: Report, chosen: Format) -> str:
             from holdfast.view.html import to_html
 
             return to_html(report)
-
-
-def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write the file whole or not at all: beside its place first. Raises InvalidInput, Conflict."""
-    file = file.resolve()  # a link stays, what it leads to is written
-    if file.exists() and not file.is_file():
-        raise InvalidInput(f"{str(file)!r} is not a regular file; write to standard output with `-o -`")
-    try:
-        with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False) as part:
-            path = Path(part.name)
-            try:
-                part.write(text)
-                part.flush()
-                _put(path, file, force=force)
-            finally:
-                path.unlink(missing_ok=True)
-    except FileExistsError:
-        raise _exists(file) from None
-    except OSError as error:
-        raise InvalidInput(
-            f"{str(file)!r} cannot be written: {error.strerror or error}; choose another place"
-        ) from None
-
-
-def _put(path: Path, file: Path, *, force: bool) -> None:
-    path.chmod(0o666 & ~_umask())
-    if not force:
-        with suppress(PermissionError):  # a file system without hard links
-            os.link(path, file)
-            return
-    path.replace(file)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

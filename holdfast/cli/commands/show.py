@@ -12,6 +12,7 @@ import typer
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.command_context import connected, page_of, resolve_id
 from holdfast.cli.options import AsJson, RunOrAgentId, with_server
+from holdfast.cli.output_file import writable, write
 from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -37,6 +38,13 @@ def show(
     steps: Annotated[bool, typer.Option("--steps", help="A table of the steps: calls, times, tokens, cost.")] = False,
     events: Annotated[bool, typer.Option("--events", help="The run's events so far, one per line.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="The main facts.")] = False,
+    attachment: Annotated[
+        int | None, typer.Option("--attachment", help="The file of that number, written to --out.", metavar="N", min=1)
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="With --attachment: the file to write.", metavar="FILE")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --attachment: overwrite an existing file.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With --transcript: do not cut long texts.")] = False,
     as_json: AsJson = False,
     settings: Settings,
@@ -46,7 +54,43 @@ def show(
     view = _one_of([name for name, chosen in flags.items() if chosen])
     if full and view != "transcript":
         raise InvalidInput("--full works only with --transcript; add it")
+    if attachment is not None:
+        out = _alone(view, out)
+        asyncio.run(_write_attachment(settings, execution_id, attachment, out, force=force, as_json=as_json))
+        return
+    if out is not None or force:
+        raise InvalidInput("--out and --force work only with --attachment; add it")
     asyncio.run(_show(settings, execution_id, view, full=full, as_json=as_json))
+
+
+def _alone(view: str | None, out: str | None) -> str:
+    """Return the file to write to."""
+    if view is not None:
+        raise InvalidInput(f"--{view} and --attachment are different views of a run; choose one of them")
+    if not out:
+        raise InvalidInput("--attachment needs a file to write to; add --out FILE")
+    return out
+
+
+async def _write_attachment(settings: Settings, id_: str, number: int, out: str, *, force: bool, as_json: bool) -> None:
+    file = writable(out, force=force)
+    from holdfast.client.run_source import RunSource
+
+    with busy("reading the run"):
+        holdfast = await connected(settings)
+        id_, is_session = await resolve_id(holdfast, id_)
+        run = await RunSource.find(holdfast, await _run_of(holdfast, id_) if is_session else id_)
+        files = (await run.whole()).attachments
+        if number > len(files):
+            there = f"it has {len(files)}, numbered from 1" if files else "its tools have attached none"
+            raise InvalidInput(f"run {run.execution_id} has no attachment {number}: {there}")
+        chosen = files[number - 1]
+        data = await holdfast.attachment(chosen)
+    write(file, data, force=force)
+    if as_json:
+        output.as_json({"execution_id": run.execution_id, "file": str(file), **chosen.model_dump(mode="json")})
+    else:
+        output.say(f"wrote {file} ({chosen.name}, {chosen.media_type}, {len(data):,} bytes)")
 
 
 def _one_of(names: list[str]) -> str | None:

@@ -22,6 +22,7 @@ from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
+from holdfast.core.conversation.attachments import size_text
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.conversation.input_requests import InputRequest
@@ -319,14 +320,21 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response, holder)
+    _waits(state)
+    for error in state.errors:
+        console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
+    for number, file in enumerate(state.attachments, 1):
+        about = f"attachment {number}: {file.name}, {file.media_type}, {size_text(file.size)}"
+        console().print(f"    [dim]{escape(printable(about))}[/dim]")
+    ended(state)
+
+
+def _waits(state: AgentState) -> None:
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for each in state.input_calls:
         if each.input_request is not None:
             note_waiting(question_text(state.running.execution_id, each.call, each.input_request, each.expires_at))
-    for error in state.errors:
-        console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
-    ended(state)
 
 
 def json_line(value: DataclassInstance) -> dict[str, Any]:

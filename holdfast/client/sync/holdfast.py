@@ -17,6 +17,7 @@ from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import WhileRunning
@@ -107,3 +108,7 @@ class Holdfast(Runs):
     def recorded_state(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of an execution, conversation and all."""
         return self._portal.run(self._holdfast.recorded_state(record))
+
+    def attachment(self, attachment: Attachment | str) -> bytes:
+        """Return a file that a tool has attached: one of `state.attachments`, or of that SHA-256."""
+        return self._portal.run(self._holdfast.attachment(attachment))

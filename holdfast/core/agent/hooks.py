@@ -11,18 +11,21 @@
 
 `@hook("on_handoff")` is an `after_tool` around the tool `handoff`, for the calls that hand over.
 
-A hook gets one frozen `HookContext` and returns `Changes`, or nothing. Higher priority goes first, among equals the one
-registered first, and each sees what those before it changed. What they change is recorded as an event: after a crash it
-is not run again, and new code of a hook does not disturb runs that passed it.
+A hook gets one frozen `HookContext`, and resources by the types of further parameters; it returns `Changes` or nothing.
+Higher priority goes first, among equals the one registered first, and each sees what those before it changed. What they
+change is recorded as an event: after a crash it is not run again, and new code of a hook does not disturb runs that
+passed it.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, get_type_hints
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
@@ -44,6 +47,7 @@ from holdfast.core.conversation.handoffs import HANDOFF
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
+from holdfast.core.tools.tools import is_json_type, plain_type
 
 HOOK_SECONDS_MAX: Final = 5.0
 """The longest one hook may take, whatever it declares: a stop waits for it."""
@@ -85,7 +89,7 @@ class HookContext(Frozen):
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
     executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
-    strikes.
+    strikes. `sections` has the names of the conversation's sections and how many messages each of them has.
     """
 
     trigger: Trigger
@@ -112,6 +116,7 @@ class HookContext(Frozen):
     unpriced: tuple[str, ...] = ()
     message_count: int = 0
     deadline: AwareDatetime | None = None
+    sections: Mapping[str, int] = Field(default_factory=dict[str, int])
 
     def answer_as(self, answers: Answers[AnswerT]) -> AnswerT | None:
         """Return the step's final answer as a value of the type (`typed`).
@@ -158,7 +163,10 @@ class Changes(Frozen):
     reask: str | None = Field(default=None, min_length=1, max_length=FORMAT_PROBLEM_CHARS_MAX)
 
 
-HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
+HookReturn = Changes | Awaitable[Changes | None] | None
+
+HookFunction = Callable[[HookContext], HookReturn] | Callable[Concatenate[HookContext, ...], HookReturn]
+"""A function of the context, and of resources behind it."""
 
 
 class HookTraits(Frozen):
@@ -184,15 +192,26 @@ class Hook:
 
     function: HookFunction
     traits: HookTraits
+    resources: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
+    """The parameters that take a resource, by name, with their types."""
 
     @property
     def name(self) -> str:
         """What definitions and events call it."""
         return self.traits.name
 
-    def __call__(self, context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+    @property
+    def label(self) -> str:
+        """What an error calls it."""
+        return f"hook {self.name!r}"
+
+    def __call__(
+        self,
+        context: HookContext,
+        **resources: Any,  # noqa: ANN401  # of any type
+    ) -> HookReturn:
         """Call the function itself, unchecked."""
-        return self.function(context)
+        return partial(self.function, context, **resources)()
 
 
 class HookRun(Frozen):
@@ -211,7 +230,7 @@ def hook(
     tools: Iterable[str] | None = None,
     timeout_seconds: float = HOOK_SECONDS_MAX,
 ) -> Callable[[HookFunction], Hook]:
-    """Make a hook of a function, sync or async.
+    """Make a hook of a function, sync or async, of the context and of the resources that it takes.
 
     It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
 
@@ -255,7 +274,7 @@ def hook(
             raise InvalidInput(
                 f"hook {label!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
             ) from None
-        return Hook(function, traits)
+        return Hook(function, traits, resources=_resources_of(label, function))
 
     return decorate
 
@@ -263,11 +282,34 @@ def hook(
 def _when_handed_over(function: HookFunction) -> HookFunction:
     """Return the function that runs `function` where a handoff has been accepted."""
 
-    def run(context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+    @wraps(function)  # whose parameters name its resources
+    def run(context: HookContext, **resources: Any) -> HookReturn:  # noqa: ANN401  # of any type
         done = context.tool_execution
-        return function(context) if done is not None and done.outcome is Outcome.SUCCEEDED else None
+        return function(context, **resources) if done is not None and done.outcome is Outcome.SUCCEEDED else None
 
     return run
+
+
+def _resources_of(name: str, function: HookFunction) -> Mapping[str, Any]:
+    """Return the parameters behind the context that must be given, with their types. Raises InvalidInput."""
+    try:
+        parameters = [*inspect.signature(function).parameters.values()][1:]
+    except (TypeError, ValueError):  # a callable without a signature
+        return {}
+    named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = [each.name for each in named if each.default is each.empty]
+    if not needed:
+        return {}
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise InvalidInput(f"hook {name!r}: its annotations cannot be read: {error}") from None
+    for each in needed:
+        if each not in hints or is_json_type(hints[each]):
+            kind = hints.get(each, "no type")
+            text = f"the parameter {each!r} has {kind}; a hook takes its context, and further resources by their type"
+            raise InvalidInput(f"hook {name!r}: {text}")
+    return {each: plain_type(hints[each]) for each in needed}
 
 
 def in_order(hooks: Iterable[HookTraits]) -> tuple[HookTraits, ...]:

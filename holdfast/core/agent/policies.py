@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -65,8 +66,9 @@ class ContextPolicy(Frozen):
 
     `view`: `current_trace` leaves out the steps that earlier executions took (their questions and final answers stay),
     `all` leaves out nothing. `sections` names the sections shown, in that order; all of them in their own order by
-    default. `tool_output_chars_max` cuts every tool result. `compiler` names a function of the worker's that has the
-    last word (`holdfast.core.agent.context_view`).
+    default. `tool_output_chars_max` cuts every tool result. `images` shows the model the pictures that tools attach, in
+    a message behind the results; without it the model reads of them. `compiler` names a function of the worker's that
+    has the last word (`holdfast.core.agent.context_view`).
     """
 
     view: Literal["current_trace", "all"] = "current_trace"
@@ -74,6 +76,7 @@ class ContextPolicy(Frozen):
     tool_output_chars_max: int | None = Field(default=None, ge=100, le=TOOL_RESULT_CHARS_MAX)
     compiler: Name | None = None
     summary: SummaryPolicy | None = None
+    images: bool = Field(default=False, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _shows_its_summaries(self) -> Self:

@@ -23,6 +23,7 @@ from holdfast.core.agent.policies import ContextPolicy, ResponseFormat
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import (
     AgentStep,
@@ -218,6 +219,15 @@ class AgentState(SavedState):
     def last_step_tool_executions(self) -> tuple[ToolExecution, ...]:
         """The latest step's tool executions."""
         return self.last_step.tool_executions if self.last_step else ()
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The files that the tools of its execution have attached, in order."""
+        steps = (
+            *self.steps,
+            *((self.execution.current_step,) if self.execution and self.execution.current_step else ()),
+        )
+        return tuple(each for step in steps for call in step.tool_executions for each in call.attachments)
 
     @property
     def last_tool_execution(self) -> ToolExecution | None:

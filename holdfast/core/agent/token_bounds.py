@@ -17,7 +17,7 @@ from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, json_size
-from holdfast.core.conversation.messages import ImagePart, Message, TextPart
+from holdfast.core.conversation.messages import ImagePart, Message, Part, TextPart
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 
 MESSAGE_OVERHEAD: Final = 48
@@ -91,7 +91,7 @@ def request_tokens(request: ModelRequest) -> int:
     return tokens
 
 
-def _part_tokens(part: TextPart | ImagePart) -> int:
+def _part_tokens(part: Part) -> int:
     if isinstance(part, TextPart):
         return MESSAGE_OVERHEAD + json_size(part.text)
-    return IMAGE_TOKENS_LOW_MAX if part.detail == "low" else IMAGE_TOKENS_MAX
+    return IMAGE_TOKENS_LOW_MAX if isinstance(part, ImagePart) and part.detail == "low" else IMAGE_TOKENS_MAX

@@ -20,7 +20,7 @@ from holdfast.core.base.bounds import HOOKS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
 from holdfast.core.base.frozen import replace as changed
-from holdfast.core.tools.resources import Resource, resources_for
+from holdfast.core.tools.resources import Resource, ResourceTaker, resources_for
 from holdfast.core.tools.tool_names import with_prefix
 from holdfast.core.tools.tools import AnyTool, Tool
 
@@ -62,6 +62,11 @@ class Toolset:
             resources=_of_kind(values, Resource),
         )
         return own.joined(*_of_kind(values, Toolset))
+
+    @property
+    def takers(self) -> tuple[ResourceTaker, ...]:
+        """What takes resources: its tools and hooks."""
+        return (*self.tools, *self.hooks)
 
     def joined(self, *others: Toolset) -> Toolset:
         """Return what this one and the others offer, each thing once."""
@@ -119,11 +124,11 @@ class Toolset:
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
         InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
-        all names; InvalidInput also for a tool whose resource is not offered.
+        all names; InvalidInput also for a tool or hook whose resource is not offered.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
-        resources_for(tools.values(), self.resources)
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
+        resources_for((*tools.values(), *hooks.values()), self.resources)
         for number, rule in enumerate(definition.approvals):
             _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL, HANDOFF_TOOL))
             _check_places(definition.name, number, rule, self.tools)

@@ -13,7 +13,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
+
+Digest = Annotated[str, Field(pattern=DIGEST_PATTERN)]
 """A SHA-256 in hexadecimal digits: it identifies a call, and names a snapshot or a part in the store."""
 
 SHORT_CHARS: Final = 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, assert_never
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -31,6 +31,7 @@ from holdfast.core.base.json_parsing import named_once, read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.names import Name
 from holdfast.core.base.safe_text import json_size
+from holdfast.core.conversation.attachments import Attachment
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The largest content of one message, in UTF-8 bytes: what one payload holds."""
@@ -182,7 +183,14 @@ class ImagePart(Frozen):
     detail: Literal["auto", "low", "high"] | None = None
 
 
-Part = TextPart | ImagePart
+class StoredImagePart(Frozen):
+    """A picture that the record store has, as one part of a message: it is read there for each model call."""
+
+    type: Literal["stored_image"] = "stored_image"
+    attachment: Attachment
+
+
+Part = TextPart | ImagePart | StoredImagePart
 
 Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
 
@@ -226,6 +234,12 @@ class Message(Frozen):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
+    @property
+    def shows_results(self) -> bool:
+        """Whether it shows the model pictures that tools have given, and is nobody's question."""
+        parts = () if isinstance(self.content, str) else self.content
+        return self.metadata.get("is_trace") is True and any(isinstance(part, StoredImagePart) for part in parts)
+
     def tagged(self, **tags: JsonValue) -> Message:
         """Return the message with `tags` added to its metadata."""
         return replace(self, metadata={**self.metadata, **tags})
@@ -237,19 +251,27 @@ class Message(Frozen):
 
 def _check_content(role: Role, content: Content) -> None:
     """Refuse content that no payload holds or no provider accepts."""
-    if isinstance(content, tuple) and role != "user" and any(isinstance(part, ImagePart) for part in content):
+    if isinstance(content, tuple) and role != "user" and any(not isinstance(part, TextPart) for part in content):
         raise ValueError(f"only a user's message holds pictures, not one of the role {role!r}")
-    texts = (
-        (content,)
-        if isinstance(content, str)
-        else tuple(part.text if isinstance(part, TextPart) else part.url for part in content)
-    )
+    texts = (content,) if isinstance(content, str) else tuple(_part_text(part) for part in content)
     try:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError:
         raise ValueError("the content holds characters that are not valid Unicode (lone surrogates)") from None
     if size > MESSAGE_BYTES_MAX:
         raise ValueError(f"the content has {size:,} bytes, at most {MESSAGE_BYTES_MAX:,} are allowed; shorten it")
+
+
+def _part_text(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case ImagePart():
+            return part.url
+        case StoredImagePart():
+            return part.attachment.name
+        case _:
+            assert_never(part)
 
 
 def pairing_problem(messages: Iterable[Message]) -> str | None:

@@ -16,9 +16,11 @@ from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import Attachments, has_none, with_attachments
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
 from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.pictures import picture_message
 from holdfast.core.conversation.stop_reasons import Continuation
 from holdfast.core.conversation.verdicts import Approval
 
@@ -103,7 +105,8 @@ def is_nothing(value: tuple[object, ...]) -> bool:
 class ToolExecution(JsonForm):
     """One requested call and its outcome. `answer` is the tool message for the model.
 
-    `result` is the text the model sees. It is the JSON of `value` where `result_type` says so.
+    `result` is the text the model sees. It is the JSON of `value` where `result_type` says so; `structured` is that
+    JSON where the text is in other words. `attachments` are its files, which the record store has.
 
     `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
     subagent's, and `unpriced` the models whose tokens are not in that cost.
@@ -114,6 +117,8 @@ class ToolExecution(JsonForm):
     outcome: Outcome
     result: str | None = None
     result_type: ResultType = Field(default="text", exclude_if=is_text)
+    structured: str | None = Field(default=None, exclude_if=is_none)
+    attachments: Attachments = Field(default=(), exclude_if=has_none)
     error: ErrorRecord | None = None
     started_at: AwareDatetime
     completed_at: AwareDatetime
@@ -140,9 +145,12 @@ class ToolExecution(JsonForm):
         """What the tool returned, as a JSON value; parsed anew each time.
 
         Of a tool that returned a text it is that text; of one that returned a dict, list, number, bool, none or a
-        model, that value in JSON's terms. A result that was cut for the model is the text the model saw, whatever it
+        model, that value in JSON's terms; of an MCP server's tool, what the server structured. A result that was cut
+        for the model is the text the model saw, whatever it
         was: the whole is in the result store (`reference`). None also without a result (`has_error`).
         """
+        if self.structured is not None:
+            return read_json(self.structured)
         return self.result if self.result is None or self.result_type == "text" else read_json(self.result)
 
     @property
@@ -186,7 +194,7 @@ class ToolExecution(JsonForm):
         elif self.error is not None:
             content = f"Error ({self.error.type}): {self.error.message}"
         else:
-            content = self.result or ""
+            content = with_attachments(self.result or "", self.attachments)
         if self.approval is None:
             return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
         metadata = {APPROVAL: decision_text(self.approval, self.call.arguments)}  # for whoever reads the conversation
@@ -244,7 +252,8 @@ class RevisedAnswer(Frozen):
 class AgentStep(JsonForm):
     """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
-    Output messages are derived: the assistant's message, then one answer per requested call, in request order.
+    Output messages are derived: the assistant's message, then one answer per requested call, in request order, then one
+    with its pictures.
     `overhead` is what else the step used: failed attempts of the model call, a summary made for it; its cost is in
     US dollars.
     """
@@ -265,6 +274,8 @@ class AgentStep(JsonForm):
     """The partial answer of a model call that was cancelled, without tool calls; the step never completes."""
     revised: RevisedAnswer | None = None
     """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
+    pictures: Attachments = Field(default=(), exclude_if=has_none)
+    """The files of its results that the model is shown as pictures."""
 
     @property
     def response(self) -> InferenceResponse | None:
@@ -327,7 +338,8 @@ class AgentStep(JsonForm):
             return ()
         message = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
         ended = {execution.call.id: execution for execution in self.tool_executions}
-        return (message, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
+        answers = (ended[call.id].answer for call in response.tool_calls if call.id in ended)
+        return (message, *answers, *((picture_message(self.pictures),) if self.pictures else ()))
 
 
 class StepExecution(JsonForm):

@@ -25,6 +25,7 @@ from holdfast.core.conversation.messages import (
     Message,
     MessageStore,
     Section,
+    StoredImagePart,
 )
 
 SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
@@ -81,7 +82,7 @@ def _pending_question(messages: Sequence[Message]) -> int | None:
     """Return the place of the latest message of a user's, unless a final answer has followed it."""
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
-        if message.role == "user":
+        if message.role == "user" and not message.shows_results:
             return place
         if message.role == "assistant" and not message.tool_calls and message.metadata.get("is_trace") is not True:
             return None
@@ -169,4 +170,4 @@ def _line(message: Message, chars_max: int) -> str:
 
 
 def _pictures(parts: Sequence[object]) -> int:
-    return sum(isinstance(part, ImagePart) for part in parts)
+    return sum(isinstance(part, ImagePart | StoredImagePart) for part in parts)

@@ -13,6 +13,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ResultType
@@ -103,9 +104,10 @@ class ToolReturned:
     """A tool call ended well; `call_id` is the call's id within the step.
 
     `stop` is the reason for which the tool asks to stop, `stop_context` its facts. `result_type` is `json` where the
-    result is the JSON of a value. `metadata` are added to the agent's; a value of none removes an entry. Any worker in
-    any language can have written them: they are checked here. `mcp_process` is the id of the process of an MCP server
-    that answered, where that remembers something.
+    result is the JSON of a value, `structured` that JSON where the result is in other words. `metadata` are added to
+    the agent's; a value of none removes an entry. Any worker in any language can have written them: they are checked
+    here. `attachments` are the files that the store has of it. `mcp_process` is the
+    id of the process of an MCP server that answered, where that remembers something.
     """
 
     call_id: str
@@ -116,6 +118,8 @@ class ToolReturned:
     stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     result_type: ResultType = "text"
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    structured: str | None = None
+    attachments: tuple[Attachment, ...] = ()
     mcp_process: str = ""
 
 

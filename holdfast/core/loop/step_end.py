@@ -14,6 +14,7 @@ from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExe
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.pending_messages import deliver_pending
+from holdfast.core.loop.result_pictures import pictures_of
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -82,6 +83,8 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 
     `overridden` is true when the loop goes on only because of that request.
     """
+    if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
+        transition.change_step(pictures=pictures)
     step, execution = transition.step, transition.execution
     final = step.step_type is AgentStepType.FINAL_RESPONSE
     tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}

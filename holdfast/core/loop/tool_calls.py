@@ -31,6 +31,7 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
+from holdfast.core.conversation.attachments import Attachment, share_of_step
 from holdfast.core.conversation.handoffs import Handoff
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
@@ -55,6 +56,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
+from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_search import called_tool
@@ -289,13 +291,16 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
-    result, error = None, None
+    result, error, structured = None, None, None
+    attachments: tuple[Attachment, ...] = ()
     result_type: ResultType = "text"
     share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
     match event:
         case ToolReturned():
             event = with_process_note(transition, each.call, event)
             result, result_type = event.result, event.result_type
+            structured = bounded_structure(event, share)
+            attachments = share_of_step(event.attachments, len(transition.step.requested_tool_calls))
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
@@ -312,6 +317,8 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         result_type = result_type if result == whole else "text"  # what is cut is no JSON any more
     each = each if each.pending_input else replace(each, started_at=event.started_at)
     execution = _ended(transition, each, outcome, result=result, result_type=result_type, error=error)
+    if structured is not None or attachments:
+        execution = replace(execution, structured=structured, attachments=attachments)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
     if isinstance(event, ToolReturned):

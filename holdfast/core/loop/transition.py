@@ -242,6 +242,7 @@ class Transition:
             steps=steps,
             tool_executions=step.tool_executions if step else (),
             message_count=len(state.messages),
+            sections={section.name: len(section.messages) for section in self.store.sections},
             deadline=self.execution.time_limit_at,
             errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
         )

@@ -1,4 +1,4 @@
-"""`@resource`: what tools share, such as a pool of connections, opened once per worker. Describes it; shells open it.
+"""`@resource`: what tools and hooks share, such as a pool of connections, opened once per worker. Shells open it.
 
     @resource
     async def database() -> AsyncIterator[Pool]:
@@ -8,7 +8,7 @@
     @tool
     async def find_order(order: str, db: Pool) -> str: ...
 
-A tool gets it by the type of a parameter, which the model does not see.
+A tool or a hook gets it by the type of a parameter, which the model does not see.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Final, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.tools.tools import AnyTool, is_json_type, plain_type
+from holdfast.core.tools.tools import is_json_type, plain_type
 
 ResourceFunction: TypeAlias = Callable[
     [], AsyncIterator[Any] | Iterator[Any] | AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
@@ -42,6 +42,20 @@ ORIGINS: Final = (
     *(AbstractAsyncContextManager, AbstractContextManager),
 )
 """What the function may be annotated to return; the type within is what tools get."""
+
+
+class ResourceTaker(Protocol):
+    """A tool or a hook, as far as it takes resources."""
+
+    @property
+    def label(self) -> str:
+        """What an error calls it, such as `tool 'search'`."""
+        ...
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """Its parameters that take a resource, with their types."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +95,10 @@ def resource(function: ResourceFunction, /) -> Resource:
     return Resource(function, name, kind)
 
 
-def resources_for(tools: Iterable[AnyTool], resources: Sequence[Resource]) -> tuple[Resource, ...]:
-    """Return those of `resources` that the tools take.
+def resources_for(takers: Iterable[ResourceTaker], resources: Sequence[Resource]) -> tuple[Resource, ...]:
+    """Return those of `resources` that the tools and hooks take.
 
-    Raises InvalidInput for two resources of one type, and for a tool's parameter whose type none of them gives.
+    Raises InvalidInput for two resources of one type, and for a parameter whose type none of them gives.
     """
     by_kind: list[Resource] = []
     for each in resources:
@@ -94,22 +108,22 @@ def resources_for(tools: Iterable[AnyTool], resources: Sequence[Resource]) -> tu
             raise InvalidInput(f"two resources are alike: {text}; give one of them a type of its own")
         by_kind.append(each)
     taken: dict[str, Resource] = {}
-    for tool in tools:
-        for parameter, kind in tool.resources.items():
+    for taker in takers:
+        for parameter, kind in taker.resources.items():
             giving = _giving(kind, by_kind)
             if giving is None:
-                raise InvalidInput(_lacking(tool, parameter, kind, by_kind))
+                raise InvalidInput(_lacking(taker, parameter, kind, by_kind))
             taken[giving.name + type_name(kind)] = giving
     return tuple(each for each in resources if any(each is one for one in taken.values()))
 
 
-def values_for(tool: AnyTool, values: Sequence[tuple[Resource, object]]) -> Mapping[str, object]:
-    """Return the tool's parameters that take a resource, with the open one. Raises InvalidInput for one that lacks."""
+def values_for(taker: ResourceTaker, values: Sequence[tuple[Resource, object]]) -> Mapping[str, object]:
+    """Return the parameters that take a resource, with the open one. Raises InvalidInput for one that lacks."""
     found: dict[str, object] = {}
-    for parameter, kind in tool.resources.items():
+    for parameter, kind in taker.resources.items():
         value = next((value for each, value in values if each.kind == kind), _MISSING)
         if value is _MISSING:
-            raise InvalidInput(_lacking(tool, parameter, kind, [each for each, _ in values]))
+            raise InvalidInput(_lacking(taker, parameter, kind, [each for each, _ in values]))
         found[parameter] = value
     return found
 
@@ -121,10 +135,10 @@ def _giving(kind: object, resources: Iterable[Resource]) -> Resource | None:
     return next((each for each in resources if each.kind == kind), None)
 
 
-def _lacking(tool: AnyTool, parameter: str, kind: object, resources: Sequence[Resource]) -> str:
+def _lacking(taker: ResourceTaker, parameter: str, kind: object, resources: Sequence[Resource]) -> str:
     there = ", ".join(f"{each.name} ({type_name(each.kind)})" for each in resources) or "no resources"
     text = f"has the type {type_name(kind)}, which is no JSON type that a model could send, and no @resource gives it"
-    return f"tool {tool.name!r}: the parameter {parameter!r} {text}; there are: {there}"
+    return f"{taker.label}: the parameter {parameter!r} {text}; there are: {there}"
 
 
 def type_name(kind: object) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, Self
 
 from pydantic import JsonValue
 
+from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.typed_metadata import MetadataT, metadata_as
+from holdfast.core.conversation.attachments import Attachment
+from holdfast.core.conversation.messages import Message
 from holdfast.core.tools.call_context import NO_LIMITS, BudgetLeft, CallContext
+
+
+class FilePath(Protocol):
+    """The path of a file, such as a `pathlib.Path`."""
+
+    def __fspath__(self) -> str:
+        """Return the path as a text."""
+        ...
 
 
 class CallReporter(Protocol):
@@ -28,6 +39,10 @@ class CallReporter(Protocol):
         """Take changes of the agent's metadata. Raises InvalidInput for those that cannot be kept."""
         ...
 
+    def attach(self, content: bytes | str | FilePath, name: str | None, media_type: str | None) -> Attachment:
+        """Take a file. Raises InvalidInput for one that cannot be kept."""
+        ...
+
 
 class _NoReporter:
     """The reporter of a context that belongs to no call, such as one that a test makes: takes everything."""
@@ -41,8 +56,31 @@ class _NoReporter:
     def set_metadata(self, changes: Mapping[str, JsonValue]) -> None:
         """Do nothing."""
 
+    def attach(self, content: object, name: object, media_type: object) -> Attachment:  # noqa: ARG002
+        """Refuse: there is no result that a file could belong to."""
+        raise InvalidInput("this context belongs to no call, so nothing can be attached; run the tool by a driver")
+
 
 NO_REPORTER: Final[CallReporter] = _NoReporter()
+
+
+class Conversation(Protocol):
+    """Reads the conversation of the run that a call belongs to, from any event loop."""
+
+    async def page(self, start: int) -> Sequence[Message]:
+        """Return messages from place `start` on, as many as fit; none behind the last. Raises StorageFailed."""
+        ...
+
+
+class _NoConversation:
+    """The conversation of a context that belongs to no call: empty."""
+
+    async def page(self, start: int) -> Sequence[Message]:  # noqa: ARG002  # a Conversation
+        """Return nothing."""
+        return ()
+
+
+NO_CONVERSATION: Final[Conversation] = _NoConversation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +120,8 @@ class ToolContext:
     tenant: str = ""
     reporter: CallReporter = field(default=NO_REPORTER, repr=False, compare=False)
     """Where reports go; set by us."""
+    conversation: Conversation = field(default=NO_CONVERSATION, repr=False, compare=False)
+    """Where messages come from; set by us."""
 
     @classmethod
     def of(cls, call: CallContext, *, execution_id: str, idempotency_key: str, attempt: int) -> Self:
@@ -121,3 +161,33 @@ class ToolContext:
         Holdfast's own, and for more than 16 KB in one call.
         """
         self.reporter.set_metadata(values)
+
+    def attach(
+        self, content: bytes | str | FilePath, *, name: str | None = None, media_type: str | None = None
+    ) -> Attachment:
+        """Add a file to the result of this call, and return what the record has of it.
+
+        Its bytes go to the record store when the call ends well; history, events and the conversation have its name,
+        type, size and digest. The model reads these, and sees a picture where `context.images` of its agent is true.
+
+        Args:
+            content: the bytes, or the path of a file, which is read now.
+            name: what the file is called; that of the path by default.
+            media_type: such as `image/png`; by default what the name says.
+
+        Raises InvalidInput for a file over 16 MB, for more than 16 files or 32 MB in one call, for what is no file, and
+        for a name or a type that cannot be kept.
+        """
+        return self.reporter.attach(content, name, media_type)
+
+    async def messages(self) -> AsyncGenerator[Message, None]:
+        """Yield the conversation, message by message, as the model had been sent it when it asked for this call.
+
+        It is read page by page as you go on, and is not part of the call's input. For async tools that are not
+        `local`. Raises StorageFailed where the run cannot be asked, InvalidInput in a `local` tool.
+        """
+        start = 0
+        while page := await self.conversation.page(start):
+            for message in page:
+                yield message
+            start += len(page)

@@ -11,11 +11,12 @@ from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX, WORD_CHARS_MAX
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.base.truncation import shortened
+from holdfast.core.conversation.attachments import Attachments
 from holdfast.core.conversation.steps import ResultType
 from holdfast.core.conversation.stop_reasons import StopContext
 
@@ -44,6 +45,10 @@ class ToolReply(Frozen):
     stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
     """Changes of the agent's metadata; the loop checks them."""
+    structured: str | None = None
+    """The JSON of the value, where the text says it in other words."""
+    attachments: Attachments = ()
+    """The files that the store has of it."""
     mcp_process: str = Field(default="", max_length=WORD_CHARS_MAX)
     """The id of the MCP server's process that answered; empty where it remembers nothing, and for other tools."""
 
@@ -57,14 +62,29 @@ def reply_of(value: object) -> ToolReply:
 def reply_with(text: str, value: object, whole: str) -> ToolReply:
     """Return `text`, the part of the `whole` that the model sees, as the reply of a tool that returned `value`.
 
-    A StopRun asks to stop the run. Never raises.
+    A StopRun asks to stop the run; a ToolReply is the reply itself, but for its text. Never raises.
     """
+    if isinstance(value, ToolReply):
+        return value if text == value.text else replace(value, text=text, result_type="text")
     result = value.result if isinstance(value, StopRun) else value
     result_type: ResultType = "json" if text == whole and not isinstance(result, str) and is_json(text) else "text"
     if not isinstance(value, StopRun):
         return ToolReply(text=text, result_type=result_type)
     stop, context = clamped(str(value.reason), REASON_CHARS_MAX), _fitting(value.context)
     return ToolReply(text=text, result_type=result_type, stop=stop, stop_context=context)
+
+
+def with_files_and_structure(reply: ToolReply, fields: Mapping[str, object]) -> ToolReply:
+    """Return the reply with the attachments and the structure that an activity's result has; what is wrong is none."""
+    given = {name: fields[name] for name in ("structured", "attachments") if fields.get(name)}
+    if not given:
+        return reply
+    try:
+        # as JSON, for a tuple comes as a list
+        checked = ToolReply.model_validate_json(to_json({"text": "", **given}))
+    except ValueError:
+        return reply
+    return replace(reply, structured=checked.structured, attachments=checked.attachments)
 
 
 def is_json(text: str) -> bool:
@@ -81,6 +101,8 @@ def whole_text(value: object) -> str:
 
     Never raises: the call has had its effect.
     """
+    if isinstance(value, ToolReply):
+        return encodable(value.text)
     return encodable(_as_text(value.result if isinstance(value, StopRun) else value))
 
 

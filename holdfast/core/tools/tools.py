@@ -90,6 +90,11 @@ class Tool(Generic[P, R]):
         """What the model calls it, and its activity's type."""
         return self.schema.name
 
+    @property
+    def label(self) -> str:
+        """What an error calls it."""
+        return f"tool {self.name!r}"
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, unchecked."""
         return self.function(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""`ExecutionStore`: the protocol of a store for the records of ended executions."""
+"""The protocols of the record store: `ExecutionStore` for ended executions, `AttachmentStore` for tools' files."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.records import ExecutionRecord
@@ -36,4 +36,17 @@ class ExecutionStore(Protocol):
 
     async def state_of(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of that execution: conversation, execution, steps and all."""
+        ...
+
+
+@runtime_checkable
+class AttachmentStore(Protocol):
+    """A store of the files that tools attach, by their content; `holdfast.storage.records.Records` is one."""
+
+    async def write_attachment(self, data: bytes) -> str:
+        """Store a file, and return its SHA-256. Raises StorageFailed."""
+        ...
+
+    async def read_attachment(self, digest: str) -> bytes:
+        """Return a file. Raises ObjectMissing, StorageFailed (also for changed content)."""
         ...

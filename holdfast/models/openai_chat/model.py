@@ -15,7 +15,7 @@ from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import NOTHING_USED
-from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
+from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.endpoint import ProviderSettings
@@ -209,6 +209,8 @@ def _wire_part(part: Part) -> dict[str, Any]:
         case ImagePart():
             image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
             return {"type": "image_url", "image_url": image}
+        case StoredImagePart():  # whoever calls a model without a store
+            return {"type": "text", "text": part.attachment.line}
         case _:
             assert_never(part)
 

@@ -34,7 +34,7 @@ def check_resources(modules: Iterable[str]) -> None:
     """Raise InvalidInput where a tool of the modules takes a resource that they do not give, as a worker would."""
     imported = [imported_module(name) for name in modules]
     toolset = Toolset.of_modules(imported).joined(*(agent.toolset for agent in agents_in(imported)))
-    resources_for(toolset.tools, toolset.resources)
+    resources_for(toolset.takers, toolset.resources)
 
 
 async def apart(function: Callable[[], T]) -> T:

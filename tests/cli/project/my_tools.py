@@ -1,9 +1,9 @@
-"""What a user brings: two tools."""
+"""What a user brings: some tools."""
 
 import time
 from pathlib import Path
 
-from holdfast import tool
+from holdfast import ToolContext, tool
 
 
 @tool
@@ -15,6 +15,14 @@ def multiply(a: int, b: int) -> int:
         b: the other
     """
     return a * b
+
+
+@tool
+def draw(context: ToolContext) -> str:
+    """Draw a chart."""
+    context.attach(b"a chart", name="chart.svg")
+    context.attach(b"three bars", name="notes.txt")
+    return "drawn"
 
 
 @tool

@@ -1,0 +1,119 @@
+"""`Attachment`: a file that belongs to a tool's result. It names the file; the bytes lie in the record store."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from holdfast.core.base.call_digest import Digest
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.safe_text import encodable
+
+ATTACHMENTS_MAX: Final = 16
+"""The most files of one call: each is named in the history, in events, and in what the model sees."""
+
+ATTACHMENTS_STEP_MAX: Final = 64
+"""The most files of one step, shared by its calls; each call may have one at least."""
+
+ATTACHMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest file; it is read and written whole."""
+
+ATTACHED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The most that the files of one call take together: its worker holds them in memory until the call has ended."""
+
+ATTACHMENT_NAME_CHARS_MAX: Final = 120
+"""The longest name of a file."""
+
+MEDIA_TYPE_CHARS_MAX: Final = 100
+"""The longest media type."""
+
+UNKNOWN_MEDIA_TYPE: Final = "application/octet-stream"
+"""The media type of a file of which nothing is known."""
+
+PICTURE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The media types that models take as pictures."""
+
+PICTURE_BYTES_MAX: Final = 3_750_000
+"""The largest file that is shown as a picture: 5 MB as base64, the most that the strictest API takes."""
+
+EXACT_BYTES_MAX: Final = 10_000
+"""Up to this size a file's bytes are told exactly."""
+
+ILLEGAL_IN_FILE_NAME: Final = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+FileName = Annotated[
+    str, StringConstraints(min_length=1, max_length=ATTACHMENT_NAME_CHARS_MAX, pattern=r"^[^/\\\x00-\x1f\x7f]+$")
+]
+"""A file's name: one line, no path."""
+
+MEDIA_TYPE_PATTERN: Final = r"^[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+$"
+
+MediaType = Annotated[str, StringConstraints(max_length=MEDIA_TYPE_CHARS_MAX, pattern=MEDIA_TYPE_PATTERN)]
+"""A media type in lower case without parameters, such as `image/png`."""
+
+
+class Attachment(Frozen):
+    """A file that belongs to a tool's result: its name, its media type, its `size` in bytes, its SHA-256.
+
+    The record store has its bytes under that `digest`.
+    """
+
+    name: FileName
+    media_type: MediaType
+    size: int = Field(ge=0, le=ATTACHMENT_BYTES_MAX)
+    digest: Digest
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it says that it is a picture that models take."""
+        return self.media_type in PICTURE_TYPES
+
+    @property
+    def line(self) -> str:
+        """The line by which the model learns of it."""
+        return attached_line(self.name, self.media_type, self.size)
+
+
+Attachments = Annotated[tuple[Attachment, ...], Field(max_length=ATTACHMENTS_MAX)]
+"""The files of one call."""
+
+
+def has_none(attachments: object) -> bool:
+    """For `Field(exclude_if=has_none)`: a call without files is written as if there were no such field."""
+    return not attachments
+
+
+def attached_line(name: str, media_type: str, size: int) -> str:
+    """Return the line by which the model learns of a file of `size` bytes."""
+    return f"[attached: {name}, {media_type}, {size_text(size)}]"
+
+
+def legal_file_name(text: str) -> str:
+    """Return the last part of a foreign name, path or address as a file's name; empty where nothing of it can be."""
+    return ILLEGAL_IN_FILE_NAME.sub("_", encodable(re.split(r"[/\\]", text)[-1]))[:ATTACHMENT_NAME_CHARS_MAX]
+
+
+def legal_media_type(text: str) -> str:
+    """Return a foreign media type without its parameters; UNKNOWN_MEDIA_TYPE for what is none."""
+    kind = text.partition(";")[0].strip().lower()
+    fits = len(kind) <= MEDIA_TYPE_CHARS_MAX and re.fullmatch(MEDIA_TYPE_PATTERN, kind) is not None
+    return kind if fits else UNKNOWN_MEDIA_TYPE
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    return f"{count:,} bytes" if count < EXACT_BYTES_MAX else f"{count / 1_000:,.0f} KB"
+
+
+def share_of_step(attachments: tuple[Attachment, ...], call_count: int) -> tuple[Attachment, ...]:
+    """Return those that one call of a step with so many calls may have; the first ones."""
+    return attachments[: max(1, ATTACHMENTS_STEP_MAX // max(1, call_count))]
+
+
+def with_attachments(text: str, attachments: tuple[Attachment, ...]) -> str:
+    """Return a result's text with a line for each file that it does not mention in these words."""
+    if not attachments:
+        return text
+    return "\n".join(filter(None, (text, *(each.line for each in attachments if each.line not in text))))
