@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.session_updates import REFUSALS
+from holdfast.client.sessions.updates import REFUSALS
 from holdfast.core.base import errors
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.wire import endpoint_refusals

@@ -20,10 +20,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.answer_wait import AnswerWait
 from holdfast.client.definition_files import find_subagents
 from holdfast.client.runs import Runs
-from holdfast.client.session_event_reader import session_events
-from holdfast.client.session_poll import executions_of
-from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_agent
-from holdfast.client.session_validation import checked, checked_message, update_id
+from holdfast.client.sessions.event_reader import session_events
+from holdfast.client.sessions.poll import executions_of
+from holdfast.client.sessions.updates import InitialSession, SessionUpdates, checked_agent
+from holdfast.client.sessions.validation import checked, checked_message, update_id
 from holdfast.client.validation import check_definition, check_id, check_stop
 from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.runs import Runs
-from holdfast.client.session_poll import SessionRun, later
+from holdfast.client.sessions.poll import SessionRun, later
 from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound, SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt

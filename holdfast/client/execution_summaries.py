@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from holdfast.client.session_validation import check_query
+from holdfast.client.sessions.validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import WAITING_RUNS
 from holdfast.connection.rpc_errors import query_refusal

@@ -14,8 +14,8 @@ from holdfast.client.agent_handle import AgentHandle
 from holdfast.client.execution_summaries import SessionSummary, session_summary
 from holdfast.client.id_lookup import find
 from holdfast.client.runs import Runs
-from holdfast.client.session_updates import InitialSession
-from holdfast.client.session_validation import check_query, check_settings
+from holdfast.client.sessions.updates import InitialSession
+from holdfast.client.sessions.validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
 from holdfast.connection.rpc_errors import query_refusal, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT

@@ -171,7 +171,7 @@ class LocalDriver(Generic[AnswerT]):
         self._definition, self._active = definition, definition
         """The agent as it was given or changed to, and the one that has the conversation."""
         reachable(definition, subagents)  # refuses a name that is not there
-        self._loop, self._executor = self._inventory.equip(definition, definition)
+        self._loop, self._executor, self._pinned = self._inventory.equip(definition, definition)
         for problem in toolset.unused_warnings((definition, *subagents)) if parent_agent_id is None else ():
             warnings.warn(problem, stacklevel=2)
         self._change: DefinitionChange | None = None
@@ -281,6 +281,7 @@ class LocalDriver(Generic[AnswerT]):
                 at=at,
                 metadata=self._metadata,
                 tenant=tenant,
+                mcp=self._pinned,
             )
             if self._owns_shared:
                 await self._inventory.resources.open(apart=False)
@@ -289,7 +290,7 @@ class LocalDriver(Generic[AnswerT]):
                 idle = self._calls.idle and not rests(state.running)
                 while self._change is not None and idle and may_change(state, self._inbox.waiting):
                     emitted = (each for each in commands if isinstance(each, Emit))
-                    changed, event = await self._changed(self._change, loop)
+                    changed, event = await self._changed(self._change, loop, state.mcp_catalog)
                     state, others = changed.step(state, event)
                     if isinstance(event, DefinitionChanged):
                         loop, commands = changed, (*emitted, *others)
@@ -300,7 +301,7 @@ class LocalDriver(Generic[AnswerT]):
                     state = await recorded(state, self._loop.definition.name, self._records)
                     break
                 if (agent := state.running.handing_over) is not None and HandOver(agent.to_agent) in commands:
-                    loop, event = await self._handed_over(agent.to_agent, loop)
+                    loop, event = await self._handed_over(agent.to_agent, loop, state.mcp_catalog)
                     continue
                 if rests(state.running) and state.step_count > steps_seen:
                     steps_seen = state.step_count
@@ -353,31 +354,31 @@ class LocalDriver(Generic[AnswerT]):
         self._inventory.equip(definition, definition)
         self._change = DefinitionChange(definition=definition, budget=budget)
 
-    async def _changed(self, change: DefinitionChange, before: AgentLoop) -> tuple[AgentLoop, Event]:
+    async def _changed(self, change: DefinitionChange, before: AgentLoop, mcp: str | None) -> tuple[AgentLoop, Event]:
         """Apply `change`; return the new loop and the event for it, or a refusal."""
         self._change = None
         try:
-            equipment = await self._inventory.equip_now(change.definition, change.definition, self._inbox)
+            equipment = await self._inventory.equip_now(change.definition, change.definition, self._inbox, mcp)
         except Exception as error:  # noqa: BLE001  # whatever a server does
             return before, ChangeRefused(error_record(error, "worker"), self._clock())
         self._become(change.definition, equipment)
         self._definition = change.definition
         loop = dataclasses.replace(self._loop, observed=before.observed)
-        return loop, DefinitionChanged(self._priced(), self._clock(), change.budget)
+        return loop, DefinitionChanged(self._priced(), self._clock(), change.budget, mcp=self._pinned)
 
-    async def _handed_over(self, agent: str, before: AgentLoop) -> tuple[AgentLoop, Event]:
+    async def _handed_over(self, agent: str, before: AgentLoop, mcp: str | None) -> tuple[AgentLoop, Event]:
         """Hand the conversation over to `agent`; return the new loop and the event for it, or a refusal."""
         agents, origin = self._inventory.all_agents(self._definition), self._definition
         try:
             successor = next(each for each in agents if each.name == agent)
-            self._become(successor, await self._inventory.equip_now(successor, origin, self._inbox))
+            self._become(successor, await self._inventory.equip_now(successor, origin, self._inbox, mcp))
         except Exception as error:  # noqa: BLE001  # whatever a server does
             return before, HandoffRefused(error_record(error, "worker"), self._clock())
         loop = dataclasses.replace(self._loop, observed=before.observed)
-        return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True)
+        return loop, DefinitionChanged(self._priced(), self._clock(), handoff=True, mcp=self._pinned)
 
     def _become(self, agent: AgentDefinition, equipment: Equipment) -> None:
-        self._loop, self._executor = equipment
+        self._loop, self._executor, self._pinned = equipment
         self._active = agent
 
     def _priced(self) -> AgentDefinition:
@@ -415,15 +416,13 @@ class LocalDriver(Generic[AnswerT]):
         """Become the agent that has the conversation in `state`; where it cannot be equipped now, the run ends."""
         origin = self._definition
         holder = conversation_holder(state, origin, self._inventory.all_agents(origin))
-        if holder.mcp:
-            if state.status is ExecutionStatus.IN_PROGRESS:
-                ends_at = state.running.time_limit_at
-            equipment, event = await self._inventory.equip_first(holder, origin, self._inbox, ends_at)
+        if holder.mcp or holder is not self._active:
+            ends_at = state.running.time_limit_at if state.status is ExecutionStatus.IN_PROGRESS else ends_at
+            previous = state.mcp_catalog
+            equipment, event = await self._inventory.equip_first(holder, origin, self._inbox, previous, ends_at)
             self._become(holder, equipment)
             if event is not None:
                 self._inbox.put(event)
-        elif holder is not self._active:
-            self._become(holder, self._inventory.equip(holder, origin))
 
     def _beginning(self, state: AgentState, at: datetime) -> AgentState:
         definition = self._loop.definition
@@ -464,7 +463,7 @@ class LocalDriver(Generic[AnswerT]):
         """Use the open resources, the MCP connections and the store of files of the agent that calls this one."""
         self._owns_shared, self.attachments = False, caller.attachments
         self._inventory = self._inventory.shared_with(caller)
-        self._loop, self._executor = self._inventory.equip(self._definition, self._definition)
+        self._loop, self._executor, self._pinned = self._inventory.equip(self._definition, self._definition)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""

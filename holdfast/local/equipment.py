@@ -18,11 +18,12 @@ from holdfast.core.base.frozen import replace as with_changes
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import DriverFailed, Event, TimerFired
+from holdfast.core.tools.mcp_changes import PinnedCatalog
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.local.executor import Approver, Executor, RunChild
 from holdfast.local.inbox import Inbox, is_stop
-from holdfast.local.mcp_servers import LocalMcpServers
+from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
 from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.open_resources import OpenResources
@@ -31,10 +32,11 @@ from holdfast.runtime.tool_runner import Results
 
 
 class Equipment(NamedTuple):
-    """The loop and the executor of one agent."""
+    """The loop and the executor of one agent, and the catalog of its MCP servers, if they are listed."""
 
     loop: AgentLoop
     executor: Executor
+    pinned: PinnedCatalog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +64,21 @@ class Inventory:
         return tuple({each.name: each for each in (*self.agents, origin)}.values())
 
     def equip(
-        self, definition: AgentDefinition, origin: AgentDefinition, mcp_tools: Sequence[AnyTool] | None = None
+        self, definition: AgentDefinition, origin: AgentDefinition, listed: ListedTools | None = None
     ) -> Equipment:
         """Return what the agent runs with; InvalidInput, UnknownTool and so on when it names what is not here.
 
-        Its conversation began with `origin`. `mcp_tools` are those of its MCP servers. As long as they are not listed,
+        Its conversation began with `origin`. `listed` are the tools of its MCP servers. As long as they are not listed,
         an agent that names servers gets nothing, and what else it names is not checked.
         """
         agents = self.all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         self.mcp.check(definition)
-        if definition.mcp and mcp_tools is None:
+        if definition.mcp and listed is None:
             toolset = AgentToolset(definition, {}, {}, None)
         else:
-            toolset = self._toolset_for(definition, mcp_tools or ())
+            toolset = self._toolset_for(definition, listed.tools if listed else ())
         loop = AgentLoop(
             toolset.definition,
             tools={name: tool.traits for name, tool in toolset.tools.items()},
@@ -94,35 +96,44 @@ class Inventory:
             resources=self.resources,
             attachments=self.attachments,
         )
-        return Equipment(loop, executor)
+        return Equipment(loop, executor, listed.pinned if listed else None)
 
-    async def equip_now(self, definition: AgentDefinition, origin: AgentDefinition, inbox: Inbox) -> Equipment:
+    async def equip_now(
+        self, definition: AgentDefinition, origin: AgentDefinition, inbox: Inbox, previous: str | None
+    ) -> Equipment:
         """Return what the agent runs with, its MCP servers listed now; as `equip`, and as listing.
 
         Raises InvalidInput when a stop comes into `inbox` meanwhile.
         """
         if not definition.mcp:
             return self.equip(definition, origin)
-        tools = await self.mcp.tools(definition, inbox)
-        if tools is None:
+        listed = await self.mcp.listed(definition, inbox, previous)
+        if listed is None:
             raise InvalidInput(f"the run was stopped while the MCP servers of {definition.name!r} were listed")
-        return self.equip(definition, origin, tools)
+        return self.equip(definition, origin, listed)
 
     async def equip_first(
-        self, definition: AgentDefinition, origin: AgentDefinition, inbox: Inbox, ends_at: datetime | None
+        self,
+        definition: AgentDefinition,
+        origin: AgentDefinition,
+        inbox: Inbox,
+        previous: str | None,
+        ends_at: datetime | None,
     ) -> tuple[Equipment, Event | None]:
-        """Return what an agent with MCP servers begins a run with, and the event that ends the run if that fails.
+        """Return what an agent begins a run with, and the event that ends the run if its MCP servers cannot be listed.
 
         A stop, which is in `inbox` then, and the time limit at `ends_at` do not wait for a server that starts.
         """
+        if not definition.mcp:
+            return self.equip(definition, origin), None
         seconds = None if ends_at is None else max((ends_at - self.clock()).total_seconds(), 0)
         try:
-            tools = await self.mcp.tools(definition, inbox, seconds)
-            equipment = self.equip(definition, origin, tools)
+            listed = await self.mcp.listed(definition, inbox, previous, seconds)
+            equipment = self.equip(definition, origin, listed)
         except Exception as error:  # noqa: BLE001  # whatever a server does
-            failed = DriverFailed(error_record(error, "worker"), self.clock())
+            failed = DriverFailed(error_record(error, "worker"), self.clock(), lost=False)
             return self.equip(definition, origin), failed
-        late = tools is None and ends_at is not None and not any(map(is_stop, inbox.waiting))
+        late = listed is None and ends_at is not None and not any(map(is_stop, inbox.waiting))
         return equipment, TimerFired(max(self.clock(), ends_at)) if late and ends_at is not None else None
 
     def _toolset_for(self, definition: AgentDefinition, mcp_tools: Sequence[AnyTool]) -> AgentToolset:

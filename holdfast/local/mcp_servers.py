@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.tools.mcp_catalog import McpCatalog
+from holdfast.core.tools.mcp_changes import PinnedCatalog, tool_changes
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX
 from holdfast.local.inbox import Inbox, is_stop
@@ -24,7 +25,17 @@ LISTING_SECONDS_MAX: Final = 90.0
 GIVE_UP_SECONDS_MAX: Final = 12.0
 """How long the end of a run waits for a listing that it cancelled: for a server that starts to be ended, twice."""
 
+CATALOGS_MAX: Final = 16
+"""How many catalogs are remembered, to compare later ones with."""
+
 LOGGER: Final = logging.getLogger("holdfast.mcp")
+
+
+class ListedTools(NamedTuple):
+    """The tools of an agent's servers, and the catalog that they are from."""
+
+    tools: tuple[AnyTool, ...]
+    pinned: PinnedCatalog
 
 
 class LocalMcpServers:
@@ -38,6 +49,7 @@ class LocalMcpServers:
         self.tenant = ""
         """On whose account the run works: the credentials of servers can depend on it."""
         self._pool: McpPool | None = None
+        self._catalogs: dict[str, McpCatalog] = {}
         self._listings: set[asyncio.Task[McpCatalog]] = set()
 
     @property
@@ -51,10 +63,12 @@ class LocalMcpServers:
             check_installed()
             self._known().chosen(definition.mcp, definition.name)
 
-    async def tools(
-        self, definition: AgentDefinition, inbox: Inbox, seconds_max: float | None = None
-    ) -> tuple[AnyTool, ...] | None:
+    async def listed(
+        self, definition: AgentDefinition, inbox: Inbox, previous: str | None, seconds_max: float | None = None
+    ) -> ListedTools | None:
         """Return the tools of the agent's servers as they are now; none when a stop comes first, or the time is over.
+
+        They say what is new since the agent's catalog `previous`, as far as this process has listed that.
 
         Raises what listing raised the last time: InvalidInput, McpUnavailable, McpCallFailed.
         """
@@ -66,7 +80,7 @@ class LocalMcpServers:
         listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             await asyncio.wait((listing, stop), timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
-            return connected_tools(listing.result(), self._known()) if listing.done() else None
+            return self._pinned(listing.result(), definition, previous) if listing.done() else None
         finally:
             listing.cancel()
             stop.cancel()
@@ -77,6 +91,15 @@ class LocalMcpServers:
             await asyncio.wait(self._listings, timeout=GIVE_UP_SECONDS_MAX)
         if self._pool is not None:
             await self._pool.close()
+
+    def _pinned(self, catalog: McpCatalog, definition: AgentDefinition, previous: str | None) -> ListedTools:
+        older = self._catalogs.get(previous or "", catalog)
+        self._catalogs[catalog.digest] = catalog
+        while len(self._catalogs) > CATALOGS_MAX:
+            self._catalogs.pop(next(iter(self._catalogs)))
+        changes = tool_changes(older, catalog, definition.mcp_names)
+        pinned = PinnedCatalog(digest=catalog.digest, changes=changes)
+        return ListedTools(connected_tools(catalog, self._known()), pinned)
 
     def _known(self) -> McpPool:
         if self._pool is None:

@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.execution_summaries import ExecutionSummary, search_values, session_summary, summary
 from holdfast.client.progress_query import head
-from holdfast.client.session_validation import check_query
+from holdfast.client.sessions.validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import ASKED_AT_ONCE, WaitingCall, calls_of
 from holdfast.connection.rpc_errors import query_refusal

@@ -14,7 +14,7 @@ from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExe
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.pending_messages import deliver_pending
-from holdfast.core.loop.result_pictures import pictures_of
+from holdfast.core.loop.tool_replies import pictures_of
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,

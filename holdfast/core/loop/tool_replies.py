@@ -1,12 +1,19 @@
-"""A tool's reply as an event of the loop, and what is kept of its structure. Decides nothing."""
+"""A tool's reply as an event of the loop, and what is kept of its structure and shown of its pictures."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from holdfast.core.base.safe_text import json_size
+from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
+from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.loop.events import ToolReturned
 from holdfast.core.tools.tool_results import ToolReply, is_json
+
+PICTURES_STEP_MAX: Final = 8
+"""The most pictures of one step: each can be as long as a chapter for the model."""
 
 
 def tool_returned(call_id: str, reply: ToolReply, started_at: datetime, at: datetime) -> ToolReturned:
@@ -34,3 +41,10 @@ def bounded_structure(event: ToolReturned, bytes_max: int) -> str | None:
     if json_size(event.result) + json_size(structured) > bytes_max or not is_json(structured):
         return None
     return structured
+
+
+def pictures_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
+    """Return the pictures that the calls have attached, each once: the first ones that are not too large."""
+    files = (each for execution in executions for each in execution.attachments)
+    fitting = (each for each in files if each.is_picture and 0 < each.size <= PICTURE_BYTES_MAX)
+    return tuple({each.digest: each for each in fitting}.values())[:PICTURES_STEP_MAX]

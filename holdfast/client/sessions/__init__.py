@@ -1,0 +1,1 @@
+"""Requests to sessions, their events, and the checks before both."""
