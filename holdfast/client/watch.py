@@ -143,8 +143,8 @@ class _Run:
         """The tool calls under way, with the latest progress that was told."""
         self._listing: AttemptFailed | None = None
         """The latest failure to list MCP servers that was told; only before the run's first event."""
-        self._read_after = 0.0
-        self._look_after = time.monotonic() + TOOL_LOOK_SECONDS
+        self._read_after = self._look_after = 0.0
+        self._look_at_listing_after = time.monotonic() + TOOL_LOOK_SECONDS
         self._children: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
         """The subagents under way, by their calls."""
 
@@ -246,14 +246,19 @@ class _Run:
 
     def _until_look(self) -> float | None:
         """Return the seconds until the calls under way are to be looked at; none when there are none."""
-        idle = self._answer is None and not self._tools and self._place > 0
+        if not self._place:
+            return max(0.0, self._look_at_listing_after - time.monotonic())
+        idle = self._answer is None and not self._tools
         return None if idle else max(0.0, self._look_after - time.monotonic())
 
     async def _look(self, run_id: str) -> None:
         """Tell what is new of the model call, or the tool calls, under way."""
-        if self._answer is None:
-            began = time.monotonic()
-            await (self._look_at_tools if self._place else self._look_at_listing)(run_id)
+        began = time.monotonic()
+        if not self._place:
+            await self._look_at_listing(run_id)
+            self._look_at_listing_after = _next_time(began, TOOL_LOOK_SECONDS)
+        elif self._answer is None:
+            await self._look_at_tools(run_id)
             self._look_after = _next_time(began, TOOL_LOOK_SECONDS)
         else:
             await self._look_at_answer(run_id)

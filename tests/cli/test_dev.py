@@ -178,7 +178,7 @@ def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running)
     assert ended.code == 0
     at, _, what = ended.out.splitlines()[0].partition(", task queue ")
     assert re.fullmatch(rf"{READY}: 127\.0\.0\.1:\d+, namespace 'default'", at)
-    assert what == "'alone', tools: multiply, nap, fetch_result, read_records"
+    assert what == "'alone', tools: multiply, draw, nap, fetch_result, read_records"
 
 
 def wait_for_nap(folder: Path) -> None:

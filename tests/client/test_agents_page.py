@@ -18,6 +18,7 @@ from holdfast.core.agent.definition import CAPABILITIES_MAX, SUBAGENTS_MAX, Agen
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import DefinitionInvalid
+from holdfast.core.tools.mcp_servers import InlineServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -47,9 +48,12 @@ def models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # any
 
 
 def fields(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield every field that holds no model, by its whole path; `[]` marks a list."""
+    """Yield every field that holds no model, by its whole path; `[]` marks a list.
+
+    What a whole MCP server may say is told in docs/mcp.md.
+    """
     for name, field in model.model_fields.items():
-        inner = list(models(field.annotation))
+        inner = [each for each in models(field.annotation) if each is not InlineServer]
         many = "[]" if field.default == () else ""
         if not inner:
             yield before + name, field

@@ -34,7 +34,8 @@ OTHERS = {"connect", "close", "client", "temporal", "settings", "closed_runs"}
 
 
 def public(kind: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    everything = {name: value for each in reversed(kind.__mro__[:-1]) for name, value in vars(each).items()}
+    return {name: value for name, value in everything.items() if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), TWINS.items(), ids=lambda kind: kind.__name__)

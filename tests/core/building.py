@@ -57,6 +57,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
     subagent_cancelled,
 )
+from holdfast.core.tools.mcp_changes import PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.execution_events import Observed
 from tests.core.invariants import assert_legal
@@ -177,10 +178,10 @@ class Run:
         self.seconds += seconds
         return moment(self.seconds)
 
-    def begin(self, question: str = "Do it.") -> Run:
+    def begin(self, question: str = "Do it.", mcp: PinnedCatalog | None = None) -> Run:
         self._executions += 1
         id_ = str(UUID(int=self._executions))
-        self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick()))
+        self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick(), mcp=mcp))
         return self
 
     def resume(self, *said: str) -> Self:

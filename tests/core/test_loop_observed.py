@@ -16,6 +16,7 @@ from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Emit
 from holdfast.core.loop.events import ExecutionStarted, InputAnswered, InputNeeded
+from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.wire import execution_events
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -61,8 +62,8 @@ def of(run: Run, kind: type[Observed]) -> list[Observed]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def test_there_are_twenty_three_kinds() -> None:
-    assert len(KINDS) == 23
+def test_there_are_twenty_four_kinds() -> None:
+    assert len(KINDS) == 24
 
 
 def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
@@ -89,7 +90,9 @@ def test_every_kind_is_told_by_some_run() -> None:
     asking = Run(observed=True).begin().answer("", call("a"))
     asking.feed(InputNeeded("a", "theatre", (LINK,), seconds_max=9, started_at=moment(2), at=moment(2)))
     asking.feed(InputAnswered("a", InputAnswer(), at=moment(3)))
-    assert told | set(handed.told) | set(asking.told) == KINDS
+    change = McpToolsChange(server="theatre", changed=("theatre_book",))
+    changed = Run(observed=True).begin(mcp=PinnedCatalog(digest="0" * 64, changes=(change,)))
+    assert told | set(handed.told) | set(asking.told) | set(changed.told) == KINDS
 
 
 def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:

@@ -22,7 +22,7 @@ from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits,
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.json_form import JsonForm, SparseForm
-from holdfast.core.conversation.attempt_tally import ToolAttempts
+from holdfast.core.conversation.attempt_tally import McpTask, ToolAttempts
 from holdfast.core.conversation.input_requests import InputAnswer
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -344,7 +344,14 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
     st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
     st.builds(FailedAttemptsUsage, call=texts, usage=usages),
-    st.builds(ToolAttempts, own=counts, postponed=counts, deaths=counts, blamed=st.booleans()),
+    st.builds(
+        ToolAttempts,
+        own=counts,
+        postponed=counts,
+        deaths=counts,
+        blamed=st.booleans(),
+        task=st.none() | st.builds(McpTask, id=names, created_at=moments),
+    ),
     st.builds(ModelWait, call=texts, attempt=st.integers(1, 9), message=texts, since=moments, next_at=moments),
     st.builds(EventsRequest, start=counts),
     st.builds(
