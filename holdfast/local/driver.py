@@ -238,11 +238,7 @@ class LocalDriver(Generic[AnswerT]):
         Args:
             question: what the person asks, or a state whose conversation continues. A state that is in
                 progress goes on with the same execution: nothing that has ended is done again.
-            state: the agent so far, for a question; a new one by default.
-            budget: limits that override the definition's, one by one.
-            metadata: what the run is about, for tools, hooks, compilers and its subagents; added to the agent's own,
-                at most RUN_METADATA_BYTES_MAX. The model does not see them.
-            tenant: on whose account it works; tools see it.
+            **options: `ExecuteOptions` tells them.
         """
         return [each async for each in self.iterate(question, **options)][-1]
 

@@ -9,7 +9,8 @@ from enum import Enum
 from functools import partial
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError  # noqa: A004  # its name
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as ActivityTimeout
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.budget import ExecutionBudget
@@ -114,12 +115,12 @@ async def _listed(start: ExecutionInput, previous: str | None) -> McpResolved:
     try:
         return await _attempts(start, previous)
     except ActivityError as error:
-        if isinstance(error.cause, TimeoutError):
+        if isinstance(error.cause, ActivityTimeout):
             raise _not_in_time(start.definition, error.cause) from None
         raise
 
 
-def _not_in_time(definition: AgentDefinition, timeout: TimeoutError) -> ApplicationError:
+def _not_in_time(definition: AgentDefinition, timeout: ActivityTimeout) -> ApplicationError:
     """Return the error of a listing that was given up, with the cause of its last attempt, as far as that is known."""
     last, tried = timeout.cause, f"given up after {MCP.total.total_seconds():g} s"
     if isinstance(last, ApplicationError):
