@@ -168,7 +168,7 @@ async def test_a_model_that_is_wrong_fails_its_run_at_once_and_its_worker_lives(
                 await asyncio.wait_for(client.run(clerk, question), READY_SECONDS_MAX)
         assert (await client.run(clerk, "abc")).output == "cba"
         await asyncio.to_thread(process.stop)
-        assert process.exit_code == 0
+        assert process.exit_code == 0, heard
     assert any("could not be closed" in line for line in heard)
 
 
