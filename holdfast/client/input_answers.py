@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -23,11 +24,12 @@ def check_answer(
         raise InvalidInput(f"the answer cannot be sent: {problems_text(error)}") from None
 
 
-class InputAnswers:
-    """Answers for calls of any run; `_update` is the connection's."""
+class InputAnswers(ABC):
+    """Answers for calls of any run, sent over a connection."""
 
+    @abstractmethod
     async def _update(self, execution_id: str, update: str, payload: BaseModel, refused: type[Conflict]) -> bool:
-        raise NotImplementedError
+        """Send the update; return False when the run has ended."""
 
     async def answer_question(
         self,
