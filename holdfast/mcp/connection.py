@@ -69,8 +69,8 @@ class McpConnection:
     """A connection to `server`: `async with` opens it, and closes it in bounded time.
 
     `environment` has the values of the variables that the server's entry refers to, and `credentials` what it may share
-    with other connections; by default, no tenant's. What a server started by a command
-    writes to its stderr goes to `log`.
+    with other connections; by default, no tenant's. What a server started by a command writes to its stderr goes to
+    `log`.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class McpConnection:
 
         `inputs` goes on with a call whose server has asked. `meta` goes into the request's `_meta`. Cancelling this
         cancels the call at the server. A task that the server makes of it is answered by `on_task`, in its own time
-        (`mcp.tasks`). Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the
-        server's, and McpOutcomeUnknown.
+        (`mcp.tasks`). Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the server's, and
+        McpOutcomeUnknown.
         """
         session = self.client.session
         await self._credentials.check()

@@ -23,6 +23,7 @@ DEFAULT_FILE: Final = Path("mcp.yaml")
 
 START_PROBLEMS_MAX: Final = 10
 """The most problems that a starting worker warns of."""
+
 VARIABLE_OF_FILE: Final = "HOLDFAST_MCP"
 """The environment variable that names the file."""
 
@@ -124,7 +125,7 @@ def start_problems(
 ) -> tuple[str, ...]:
     """Return what would fail a run later: variables that are not set, and servers of agents that are not here.
 
-    A line each, at most START_PROBLEMS_MAX.
+    A line each, at most START_PROBLEMS_MAX, and one that counts the rest.
     """
     problems: list[str] = []
     for server in servers.values():
@@ -136,5 +137,7 @@ def start_problems(
                     problems.append(f"agent {agent.name!r} describes the MCP server {each.name!r}; give --mcp-inline")
             elif each not in servers:
                 problems.append(f"agent {agent.name!r} names the MCP server {each!r}, {nearest(each, servers)}")
-    more = [f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"]
-    return (*problems[:START_PROBLEMS_MAX], *(more if len(problems) > START_PROBLEMS_MAX else []))
+    if len(problems) <= START_PROBLEMS_MAX:
+        return tuple(problems)
+    more = f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"
+    return (*problems[:START_PROBLEMS_MAX], more)

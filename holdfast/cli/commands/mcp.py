@@ -140,7 +140,7 @@ async def _own_name(connection: McpConnection, name: str) -> str:
     """Return the server's name of the tool that is called so by it, or by models."""
     from holdfast.mcp.listing import catalog_of
 
-    if not name.startswith(connection.server.begins):
+    if not name.startswith(connection.server.tool_prefix):
         return name
     tools = (await catalog_of([connection])).tools
     if any(each.tool == name for each in tools):
