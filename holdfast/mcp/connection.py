@@ -45,7 +45,7 @@ CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
 
 PLACE_CHARS_MAX: Final = 80
-"""As much of a server's address, or command, stands in an error: the cause comes behind it."""
+"""How much of a server's address, or command, stands in an error: the cause comes behind it."""
 
 LOST: Final = (CONNECTION_CLOSED, "Connection closed")
 """The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
@@ -246,7 +246,7 @@ class McpConnection:
             client = Client(
                 transport,
                 client_info=Implementation(name="holdfast", version=__version__),
-                cache=None,
+                cache=None,  # a list is asked for where it has to be the server's latest
                 extensions=(TasksExtension(),),
                 message_handler=_dropped,
                 elicitation_callback=self._unanswered.cancel,

@@ -91,6 +91,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
             self._note(token, "unsent")
             raise
         kind = response.headers.get("content-type", "")
+        # the protocol's answer to a session that it does not know any more; without a session 404 is a wrong address
         if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
             self._note(token, "session ended")
         elif response.status_code >= SERVER_ERRORS:
