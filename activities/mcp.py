@@ -196,7 +196,7 @@ class McpTools:
         self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer, context: ToolContext
     ) -> ToolReply | McpInputNeeded:
         clock = asyncio.get_running_loop().time
-        started_at = clock()
+        ends_at = clock() + traits.timeout_seconds
         reports = CallReports(tool.name, context, pulse().report)
         task, keeper = task_left(), AttemptKeeper()
         try:
@@ -212,9 +212,8 @@ class McpTools:
             return answer
         text = answer.text
         if self._results is not None:
-            text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        reply, seconds_left = reply_to(answer, text), traits.timeout_seconds - (clock() - started_at)
-        return await files_of(answer).kept(reply, self._records, seconds_left)
+            text = await self._results.bounded(text, context, ends_at - clock())
+        return await files_of(answer).kept(reply_to(answer, text), self._records, ends_at - clock())
 
 
 def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, Any] | McpInputNeeded:

@@ -246,7 +246,7 @@ class McpConnection:
             client = Client(
                 transport,
                 client_info=Implementation(name="holdfast", version=__version__),
-                cache=None,  # a list is asked for where it has to be the server's latest
+                cache=None,  # whoever lists wants what the server offers now
                 extensions=(TasksExtension(),),
                 message_handler=_dropped,
                 elicitation_callback=self._unanswered.cancel,
