@@ -11,12 +11,12 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
-from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_servers import InlineServer, McpServer
 from holdfast.mcp.credentials import Credentials
+from holdfast.mcp.server_file import unknown_server
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.connection import McpConnection
@@ -79,14 +79,11 @@ class McpPool:
         for each in choices:
             if isinstance(each, InlineServer):
                 if not self._inline:
-                    problem = (
-                        f"agent {agent!r} describes the MCP server {each.name!r} itself, which this worker refuses"
-                    )
+                    problem = f"agent {agent!r} describes the MCP server {each.name!r} itself"
                     remedy = "start it with --mcp-inline if every client may have it run commands, or use its mcp.yaml"
-                    raise InvalidInput(f"{problem}; {remedy}")
+                    raise InvalidInput(f"{problem}, which this worker refuses; {remedy}")
             elif each not in self.servers:
-                problem = f"agent {agent!r} names the MCP server {each!r}, {nearest(each, self.servers)}"
-                raise InvalidInput(f"{problem} (what mcp.yaml lists where this process runs)")
+                raise InvalidInput(unknown_server(agent, each, self.servers))
         return tuple(each if isinstance(each, InlineServer) else self.servers[each] for each in choices)
 
     def servers_of(self, catalog: McpCatalog) -> Mapping[str, McpServer]:
