@@ -162,7 +162,8 @@ async def serve(
 
 async def _close(model: Model) -> None:
     try:
-        await asyncio.wait_for(model.close(), CLOSE_SECONDS_MAX)
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await model.close()
     except Exception as error:  # noqa: BLE001  # of a custom model: the worker has ended well all the same
         sys.stderr.write(f"warning: the model could not be closed: {type(error).__name__}: {error}\n")
 

@@ -146,7 +146,8 @@ class Guardian:
         if listening.done() and listening.exception() is None and listening.result():
             return  # it exited on purpose
         with suppress(TimeoutError):  # a tool can close the line, and a process it left behind can hold it open
-            await asyncio.wait_for(asyncio.shield(dead), LOST_SECONDS_MAX)
+            async with asyncio.timeout(LOST_SECONDS_MAX):
+                await asyncio.shield(dead)
         if dead.done():
             await asyncio.wait([listening], timeout=LOOK_SECONDS)
             await self._report(self._left(), blaming=self._blaming)
@@ -372,8 +373,8 @@ async def _main() -> None:
     pause = 0.1
     while True:
         try:
-            connecting = Client.connect(**configured, identity=start["identity"])
-            client = await asyncio.wait_for(connecting, RPC_SECONDS_MAX)
+            async with asyncio.timeout(RPC_SECONDS_MAX):
+                client = await Client.connect(**configured, identity=start["identity"])
             break
         except (
             RuntimeError,

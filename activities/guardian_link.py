@@ -118,7 +118,8 @@ class GuardianLink:
     async def until_ready(self) -> bool:
         """Wait until the guardian can reach the server; return False after START_SECONDS_MAX."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), START_SECONDS_MAX)
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await self._ready.wait()
         return self._ready.is_set()
 
     def leave(self) -> None:
@@ -146,7 +147,8 @@ class GuardianLink:
         self._send(line)
         if self._writer is not None and self._writer.transport.get_write_buffer_size():
             with suppress(TimeoutError, OSError):
-                await asyncio.wait_for(self._writer.drain(), LINE_SECONDS_MAX)
+                async with asyncio.timeout(LINE_SECONDS_MAX):
+                    await self._writer.drain()
 
     def end(self, key: int) -> None:
         """Report to the guardian that an attempt has ended."""

@@ -199,7 +199,8 @@ async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) ->
             # without push a cancel comes only with the reply to a heartbeat
             rest = PUSHED_SECONDS if pushed else interval
             with suppress(TimeoutError):  # an activity sets `news` only after it has started
-                await asyncio.wait_for(pulse.news.wait(), rest - interval)
+                async with asyncio.timeout(rest - interval):
+                    await pulse.news.wait()
             await asyncio.sleep(interval)
             if not pulse.changing:
                 pulse.news.clear()

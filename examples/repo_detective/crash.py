@@ -172,6 +172,7 @@ async def _not_left_behind(client: Holdfast, run_id: str) -> AsyncGenerator[None
 async def _stop(client: Holdfast, run_id: str, reason: str) -> None:
     await client.stop(run_id, reason, source="demo")
     try:
-        await asyncio.wait_for(client.result(run_id), STOP_SECONDS_MAX)
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await client.result(run_id)
     except TimeoutError:
         await client.temporal.get_workflow_handle(run_id).terminate(reason)

@@ -174,7 +174,8 @@ class _Run:
             if waited:
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.awaited.wait(), BEGUN_SECONDS)
+                async with asyncio.timeout(BEGUN_SECONDS):
+                    await self.awaited.wait()
 
     async def _follow(self, history: History) -> None:
         """Tell all events of one run."""

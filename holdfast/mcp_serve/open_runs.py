@@ -94,7 +94,8 @@ class OpenRun:
     async def news(self, seconds_max: float) -> bool:
         """Return whether something was new within so many seconds."""
         try:
-            await asyncio.wait_for(self._news.wait(), seconds_max)
+            async with asyncio.timeout(seconds_max):
+                await self._news.wait()
         except TimeoutError:
             return False
         return True

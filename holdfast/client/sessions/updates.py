@@ -167,7 +167,8 @@ class SessionUpdates:
             )
         except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
             with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
-                await asyncio.wait_for(operation.workflow_handle(), START_SECONDS)  # cancelled, it would never come
+                async with asyncio.timeout(START_SECONDS):  # cancelled, it would never come
+                    await operation.workflow_handle()
             raise
         return cast("T", answer)
 
