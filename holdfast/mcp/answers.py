@@ -59,7 +59,6 @@ class McpAnswer:
 
     `is_error` is what the tool itself says. `structured` tells a `value` of null from none. With `questions` the call
     has not ended: the server asks a person for something first.
-    `is_error` is what the tool itself says. `structured` tells a `value` of null from none.
     `process` is the id of the server's process, where that can remember something.
     """
 

@@ -18,6 +18,7 @@ from anyio import CancelScope
 from mcp.client import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
@@ -88,6 +89,7 @@ class McpConnection:
         self._ended = False
         self._ended_why = ""
         self._fates: dict[str, Fate] = {}
+        self._mirrored: dict[str, dict[str, str]] = {}
         self._unanswered = UnansweredQuestions()
 
     async def __aenter__(self) -> Self:
@@ -166,13 +168,15 @@ class McpConnection:
         on_progress: OnProgress | None = None,
         inputs: McpInputs | None = None,
         on_task: OnTask | None = None,
+        parameters: Mapping[str, JsonValue] | None = None,
     ) -> McpAnswer:
         """Call a tool, once, and return its answer, or what its server asks a person for first (`questions`).
 
         `inputs` goes on with a call whose server has asked. `meta` goes into the request's `_meta`. Cancelling this
         cancels the call at the server. A task that the server makes of it is answered by `on_task`, in its own time
-        (`mcp.tasks`). Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the
-        server's, and McpOutcomeUnknown.
+        (`mcp.tasks`). Arguments that the tool's schema `parameters` marks for headers go there, too: the SDK sends
+        only those of tools that this very connection has listed. Raises McpUnavailable when nothing was sent,
+        McpCallFailed for an error of the server's, and McpOutcomeUnknown.
         """
         session = self.client.session
         await self._credentials.check()
@@ -189,6 +193,8 @@ class McpConnection:
             allow_claimed=True,
         )
         unanswered = self._unanswered.begin()
+        if parameters is not None and self.client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._mirrored[token] = mcp_param_headers(x_mcp_header_map(parameters), arguments)
         try:
             async with asyncio.timeout(limit):
                 result = await self._or_lost(doing)
@@ -198,6 +204,7 @@ class McpConnection:
             raise self._judged(error, self._fates.get(token)) from None
         finally:
             self._fates.pop(token, None)
+            self._mirrored.pop(token, None)
             self._unanswered.end(unanswered)
         if isinstance(result, InputRequiredResult):
             questions = questions_of(result, self._named(tool))
@@ -264,7 +271,7 @@ class McpConnection:
         server = self.server
         if server.url is not None:
             await self._credentials.check()
-            async with http_client(self._credentials, self._fates) as http:
+            async with http_client(self._credentials, self._fates, self._mirrored) as http:
                 url = self._credentials.resolved(server.url)
                 yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
             return
