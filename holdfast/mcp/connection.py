@@ -19,7 +19,7 @@ from mcp.client import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
-from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, InputRequiredResult
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, CallToolResult, Implementation, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
@@ -48,8 +48,13 @@ CLOSE_SECONDS_MAX: Final = 5.0
 PLACE_CHARS_MAX: Final = 80
 """As much of a server's address, or command, stands in an error: the cause comes behind it."""
 
-LOST: Final = (CONNECTION_CLOSED, "Connection closed")
-"""The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
+LOST: Final = (
+    (CONNECTION_CLOSED, "Connection closed"),
+    (CONNECTION_CLOSED, "SSE stream "),
+    (PARSE_ERROR, "Failed to parse SSE message"),
+)
+"""The codes, and the beginnings of the texts, that the SDK itself gives a request whose answer never came, or not
+whole: servers use the codes, too."""
 
 T = TypeVar("T")
 
@@ -232,7 +237,7 @@ class McpConnection:
         try:
             return await doing
         except MCPError as error:
-            if (error.error.code, error.error.message) == LOST:
+            if any(error.error.code == code and error.error.message.startswith(begins) for code, begins in LOST):
                 why = self._ended_why or self._text(error)
                 raise McpOutcomeUnknown(f"{self._named()} broke the connection: {why}") from None
             raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None

@@ -1,7 +1,7 @@
 """The server of `servers`, over HTTP, for holders of a token: `python guarded_server.py http PORT FILE`.
 
-FILE has the tokens that count, one a line. The tool `seen` returns what came with its call, and `deliver` wants its
-argument in a header, too.
+FILE has the tokens that count, one a line. The tool `seen` returns what came with its call, `deliver` wants its
+argument in a header, too, and `revoke` ends every token.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ def deliver(city: Annotated[str, Field(json_schema_extra={"x-mcp-header": "City"
     """Deliver to a city, which a gateway before the server routes by."""
     note(f"deliver {city}")
     return f"delivered to {city}"
+
+
+@server.tool()  # type: ignore[untyped-decorator]  # not found
+def revoke() -> str:
+    """End the tokens that count: the next request is refused."""
+    TOKENS.write_text("none", encoding="utf-8")
+    note("revoke")
+    return "revoked"
 
 
 app = server.streamable_http_app()

@@ -98,7 +98,8 @@ async def test_a_token_is_asked_for_the_server_it_goes_to_and_no_secret_of_its_u
     tmp_path: Path, entry: str | None, sent: str | None
 ) -> None:
     async with token_endpoint(tmp_path / "accepted") as endpoint:
-        oauth = McpOAuth(token_url=endpoint.url, client_id="a", client_secret="b", resource=entry)
+        fields = {"token_url": endpoint.url, "client_id": "a", "client_secret": "b", "resource": entry}
+        oauth = McpOAuth.model_validate(fields)
         place = McpServer(name="till", url="https://me:${WORD}@X.example:8443/mcp?key=${WORD}", oauth=oauth)
         grant = Credentials(place, {"WORD": "pssst"}).grant
         assert grant is not None

@@ -58,7 +58,8 @@ SERVER: Final = {
 }
 """The scenarios about what the server offers, in the version of the protocol behind `@`, and whether they pass. Two
 fail only for want of tools, resources and prompts that the suite dictates (`UNTESTED`); the third wants streams that
-can be resumed. Others ask for resources, prompts, logging, sampling, elicitation, tasks, or tools that answer as the suite dictates."""
+can be resumed. Others ask for resources, prompts, logging, sampling, elicitation, tasks, or tools that answer as the
+suite dictates."""
 
 UNTESTED: Final = {"server-stateless": ("Not testable",), "caching": ("prompts/list returned", "resources/")}
 """How each failure of those begins."""
