@@ -9,9 +9,10 @@ import pytest
 from holdfast import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.frozen import replace
+from holdfast.core.tools.mcp_catalog import McpTool, legal_names
 from holdfast.core.tools.mcp_servers import McpOAuth
 from holdfast.testing.script import call, say
-from tests.mcp.places import noted, odd, over_http
+from tests.mcp.places import catalog, noted, odd, over_http
 from tests.mcp.token_endpoint import token_endpoint
 from tests.serving import Serve
 from tests.workflows.histories import history_of, written
@@ -73,3 +74,21 @@ async def test_a_token_that_ends_in_the_middle_of_a_run_is_renewed_and_each_call
     for secret in (b"access-", b"keep-me-secret"):
         assert secret not in history
     assert "access-" not in result.state.model_dump_json()
+
+
+async def test_two_servers_whose_tools_have_one_name_are_told_apart_and_each_gets_its_own_calls(
+    serve: Serve, tmp_path: Path
+) -> None:
+    servers = {name: tmp_path / name for name in ("mall", "shop")}
+    for folder in servers.values():
+        folder.mkdir()
+    entries = {name: catalog(folder, [{"name": "buy"}], name=name, prefix="") for name, folder in servers.items()}
+    tools = [McpTool(name="buy", server=name, tool="buy", parameters={}) for name in servers]
+    first, second = (tool.name for tool in legal_names(tools, dict.fromkeys(servers, "")))
+    assert first == "buy" != second
+    script = [call(second, item="tea"), call(first, item="pen"), say("done")]
+    async with serve(script, mcp=entries) as served:
+        result = await served.client.run(AgentDefinition(name="clerk", mcp=("mall", "shop")), "buy")
+    assert result.output == "done"
+    assert noted(servers["mall"] / "ledger") == ['buy {"item": "pen"}']
+    assert noted(servers["shop"] / "ledger") == ['buy {"item": "tea"}']
