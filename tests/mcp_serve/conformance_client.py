@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx2
 from mcp.client.auth.utils import (
@@ -69,8 +69,7 @@ def arguments(tool: McpTool, tools: Mapping[str, McpTool]) -> dict[str, JsonValu
     """Return arguments that fit; the tool that echoes a schema gets that of its neighbour."""
     if tool.tool == "json_schema_echo":
         return {"schema": dict(tools["json_schema_2020_12_tool"].parameters)}
-    properties = tool.parameters.get("properties")
-    fields: Mapping[str, Any] = properties if isinstance(properties, dict) else {}
+    fields = cast("Mapping[str, Mapping[str, Any]]", tool.parameters.get("properties") or {})
     return {name: EXAMPLES.get(field.get("type", ""), "text") for name, field in fields.items()}
 
 
