@@ -73,9 +73,10 @@ async def _ended(work: asyncio.Future[ResultT]) -> ResultT:
     return await work
 
 
-def _handle() -> AsyncActivityHandle:
+def serialization_context() -> ActivitySerializationContext:
+    """Return the context in which the SDK converts this activity's payloads."""
     info = activity.info()
-    context = ActivitySerializationContext(
+    return ActivitySerializationContext(
         namespace=info.namespace,
         workflow_id=info.workflow_id,
         workflow_type=info.workflow_type,
@@ -84,7 +85,11 @@ def _handle() -> AsyncActivityHandle:
         activity_task_queue=info.task_queue,
         is_local=False,
     )
-    return activity.client().get_async_activity_handle(task_token=info.task_token).with_context(context)
+
+
+def _handle() -> AsyncActivityHandle:
+    handle = activity.client().get_async_activity_handle(task_token=activity.info().task_token)
+    return handle.with_context(serialization_context())
 
 
 async def _is_awaited(handle: AsyncActivityHandle, details: tuple[object, ...]) -> bool:

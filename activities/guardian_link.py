@@ -24,9 +24,10 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
-from temporalio.converter import ActivitySerializationContext, DataConverter
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.async_completion import serialization_context
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.wire.contracts import SPENT_SIGNAL, FailedAttemptsUsage
 from holdfast.models.model_apis import APIS
@@ -240,16 +241,7 @@ class GuardedAttempt:
 
     def __init__(self, link: GuardianLink, key: int, data_converter: DataConverter) -> None:
         info = activity.info()
-        context = ActivitySerializationContext(
-            namespace=info.namespace,
-            workflow_id=info.workflow_id,
-            workflow_type=info.workflow_type,
-            activity_type=info.activity_type,
-            activity_id=info.activity_id,
-            activity_task_queue=info.task_queue,
-            is_local=False,
-        )
-        self._converter = data_converter.with_context(context)
+        self._converter = data_converter.with_context(serialization_context())
         self._link, self._key = link, key
         self._attempt = {"do": "hold", "key": key, "token": _text(info.task_token)}
         self._attempt |= {"workflow": info.workflow_id or "", "run": info.workflow_run_id or ""}

@@ -34,10 +34,7 @@ from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_search import SEARCH_TOOL, search_result
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
-from holdfast.core.wire.contracts import (
-    CALL_MCP_TOOL_ACTIVITY,
-    RESOLVE_MCP_ACTIVITY,
-)
+from holdfast.core.wire.contracts import CALL_MCP_TOOL_ACTIVITY, RESOLVE_MCP_ACTIVITY
 from holdfast.core.wire.mcp_contracts import (
     MCP_LEFT_OUT_MAX,
     McpCall,
@@ -105,7 +102,7 @@ class McpTools:
         return McpResolved(catalog=digest, tools=len(catalog.tools), left_out=left_out, changes=changes)
 
     async def _changes(self, catalog: McpCatalog, request: McpRequest) -> tuple[McpToolsChange, ...]:
-        """Return how the catalog differs from the agent's previous one; one that is not kept any more tells nothing."""
+        """Return how the catalog differs from the agent's previous one; nothing if that one is not kept any more."""
         if request.previous is None or request.previous == catalog.digest:
             return ()
         try:
@@ -128,14 +125,15 @@ class McpTools:
             raise ApplicationError(error.message, type=type(error).__name__) from None
         tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
         if proxy is None:
-            text = f"this worker does not reach the MCP server {tool.server!r} (any more); restart the right one"
+            text = f"this worker knows no MCP server {tool.server!r} (any more); add it to its mcp.yaml and restart it"
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
         if task_left() is not None:
             return _result(await self._attempted(request, tool, proxy, server))
         refuse_second_call(traits)
-        if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):  # a hook's, or a person's
+        if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):
+            # the core has checked the model's arguments; a hook or a person may have changed them
             raise failure_of(traits, error_record(InvalidArguments(problem), tool.name), again=False)
         with self._slots.one() if self._slots else nullcontext():
             return _result(await self._attempted(request, tool, proxy, server))
@@ -198,7 +196,7 @@ class McpTools:
         self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer, context: ToolContext
     ) -> ToolReply | McpInputNeeded:
         clock = asyncio.get_running_loop().time
-        started_at = clock()
+        ends_at = clock() + traits.timeout_seconds
         reports = CallReports(tool.name, context, pulse().report)
         task, keeper = task_left(), AttemptKeeper()
         try:
@@ -214,9 +212,8 @@ class McpTools:
             return answer
         text = answer.text
         if self._results is not None:
-            text = await self._results.bounded(text, context, traits.timeout_seconds - (clock() - started_at))
-        reply, seconds_left = reply_to(answer, text), traits.timeout_seconds - (clock() - started_at)
-        return await files_of(answer).kept(reply, self._records, seconds_left)
+            text = await self._results.bounded(text, context, ends_at - clock())
+        return await files_of(answer).kept(reply_to(answer, text), self._records, ends_at - clock())
 
 
 def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, Any] | McpInputNeeded:

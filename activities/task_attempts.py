@@ -41,7 +41,7 @@ def refuse_second_call(traits: ToolTraits) -> None:
 
 
 async def resumed(running: Callable[[], Coroutine[Any, Any, ReplyT]]) -> ReplyT:
-    """Run `running`, which goes on with the task; it begins nothing that could harm the worker, and takes no turn."""
+    """Run `running`, which polls the task, without the admission of `attempted`: a poll cannot harm the worker."""
     here = pulse()
     here.leave(attempts_until_now())
     await here.tell()

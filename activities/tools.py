@@ -139,16 +139,21 @@ def is_plain(reply: ToolReply) -> bool:
 
 
 def envelope(reply: ToolReply) -> dict[str, Any]:
-    """Return a reply as an activity's result."""
-    stop = {"stop": reply.stop, "context": dict(reply.stop_context)} if reply.stop is not None else {}
-    kind = {"type": reply.result_type} if reply.result_type != "text" else {}
-    metadata = {"metadata": dict(reply.metadata)} if reply.metadata else {}
-    structured = {"structured": reply.structured} if reply.structured is not None else {}
-    files = [each.model_dump(mode="json") for each in reply.attachments]
-    attachments = {"attachments": files} if files else {}
-    process = {"mcp_process": reply.mcp_process} if reply.mcp_process else {}
-    more = {**metadata, **structured, **attachments, **process}
-    return {"kind": REPLY_KIND, "text": reply.text, **kind, **stop, **more}
+    """Return a reply as an activity's result: an object that leaves out what the reply does not have."""
+    fields: dict[str, Any] = {"kind": REPLY_KIND, "text": reply.text}
+    if reply.result_type != "text":
+        fields["type"] = reply.result_type
+    if reply.stop is not None:
+        fields |= {"stop": reply.stop, "context": dict(reply.stop_context)}
+    if reply.metadata:
+        fields["metadata"] = dict(reply.metadata)
+    if reply.structured is not None:
+        fields["structured"] = reply.structured
+    if reply.attachments:
+        fields["attachments"] = [each.model_dump(mode="json") for each in reply.attachments]
+    if reply.mcp_process:
+        fields["mcp_process"] = reply.mcp_process
+    return fields
 
 
 def _call_context(value: object, metadata: object) -> CallContext:
@@ -157,26 +162,26 @@ def _call_context(value: object, metadata: object) -> CallContext:
     return replace(call, metadata=from_json(metadata)) if isinstance(metadata, bytes) else call
 
 
-async def _run(
-    tool: AnyTool,
-    arguments: dict[str, Any],
-    call: CallContext,
-    around: _Around,
-) -> ToolReply:
+async def _run(tool: AnyTool, arguments: dict[str, Any], call: CallContext, around: _Around) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
     key = named_id(execution_id, info.activity_id)
     attempt = attempt_number(tool.traits)
     context = ToolContext.of(call, execution_id=execution_id, idempotency_key=key, attempt=attempt)
     context = dataclasses.replace(context, conversation=RunConversation.here())
-    on_progress = None if info.is_local else pulse().report
-    results, spans, resources, attachments = around
-    run = partial(run_tool, results=results, resources=resources, apart=True, on_progress=on_progress)
-    run = partial(run, attachments=attachments)
-    running = partial(run, tool, arguments, context)
+    running = partial(
+        run_tool,
+        tool,
+        arguments,
+        context,
+        results=around.results,
+        resources=around.resources,
+        apart=True,  # from the event loop, which heartbeats and calls the model
+        on_progress=None if info.is_local else pulse().report,
+        attachments=around.attachments,
+    )
     try:
-        with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
-            # apart from the event loop, which heartbeats and calls the model
+        with around.spans.tool_call(tool.name, arguments) if around.spans else nullcontext() as span:
             reply = await attempted(tool.traits, running)
             if span is not None:
                 span.answered(reply.text)

@@ -92,13 +92,13 @@ TRIAGE = Agent(
 )
 
 
-async def main(said: Iterable[str]) -> AgentState | None:
+async def main(messages: Iterable[str]) -> AgentState | None:
     """Answer one message after another."""
     driver = LocalDriver(TRIAGE, model=ScriptedModel(scripts.customer_service))  # no model=: the environment's endpoint
     driver.on(AgentHandedOff, lambda event: print(f"Handed off from {event.from_agent} to {event.to_agent}"))
     driver.on(ToolCallCompleted, lambda event: print(f"{event.tool_execution.name}: {event.tool_execution.result}"))
     state = None
-    for message in said:
+    for message in messages:
         state = await driver.execute(message, state=state)
         print(f"{state.active_agent}: {state.final_response}")
     return state

@@ -36,7 +36,7 @@ class NoFlightFound(BaseModel):
     why: str
 
 
-class Wanted(BaseModel):
+class FlightRequest(BaseModel):
     """The metadata of a search: what the user asked for."""
 
     origin: str
@@ -63,15 +63,15 @@ def flights_page() -> str:
 
 
 @hook("after_inference")
-def as_wanted(context: HookContext) -> None:
+def check_flight(context: HookContext) -> None:
     """Have the model search again for a flight that is not what the user asked for."""
     flight: Flight | NoFlightFound | None = context.answer_as(Flight | NoFlightFound)
     if not isinstance(flight, Flight):
         return
-    wanted = context.metadata_as(Wanted)
+    request = context.metadata_as(FlightRequest)
     errors = [
         f"Flight should have {name} {value}, not {getattr(flight, name)}"
-        for name, value in wanted
+        for name, value in request
         if getattr(flight, name) != value
     ]
     if errors:
@@ -89,7 +89,7 @@ SEARCH: Agent[Flight | NoFlightFound] = Agent(
     name="search",
     prompt="Your job is to find the cheapest flight for the user on the given date.",
     subagents=[EXTRACTION],
-    hooks=[as_wanted],
+    hooks=[check_flight],
     answers=Flight | NoFlightFound,
     reasks_max=4,
     budget=BUDGET,
@@ -105,12 +105,12 @@ Rows 14, and 20 also have extra leg room.""",
 )
 
 
-async def main(wanted: Wanted) -> None:
+async def main(request: FlightRequest) -> None:
     """Search until a flight is bought."""
     driver = LocalDriver(SEARCH, model=ScriptedModel(scripts.flight_booking))  # no model=: the environment's endpoint
-    question, state = f"Find me a flight from {wanted.origin} to {wanted.destination} on {wanted.date}", None
+    question, state = f"Find me a flight from {request.origin} to {request.destination} on {request.date}", None
     while True:
-        result = await driver.run(question, state=state, metadata=wanted.model_dump(mode="json"))
+        result = await driver.run(question, state=state, metadata=request.model_dump(mode="json"))
         if isinstance(result.output, NoFlightFound):
             print("No flight found:", result.output.why)
             return
@@ -139,4 +139,4 @@ async def find_seat() -> SeatPreference:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Wanted(origin="SFO", destination="ANC", date=dt.date(2025, 1, 10))))
+    asyncio.run(main(FlightRequest(origin="SFO", destination="ANC", date=dt.date(2025, 1, 10))))

@@ -49,17 +49,17 @@ def sql_gen(request: Request) -> Reply:
 
 def flight_booking(request: Request) -> Reply:
     """Play all three agents: the prompt tells them apart."""
-    prompt, said, results = texts(request, "system")[0], texts(request, "user"), texts(request, "tool")
+    prompt, questions, results = texts(request, "system")[0], texts(request, "user"), texts(request, "tool")
     if "seat preference" in prompt:
-        seat = re.search(r"(\d+) ?([A-F])\b", said[-1])
+        seat = re.search(r"(\d+) ?([A-F])\b", questions[-1])
         return answer(answer={"row": int(seat[1]), "seat": seat[2]} if seat else {"why": "no row and seat"})
     if "Extract" in prompt:
         return answer(answer=FLIGHTS) if results else call("flights_page")
     if not results:
         return calls(Call("spawn", {"agent": "extraction", "task": "Get the flights."}))
-    if "another flight" in said[-1]:
+    if "another flight" in questions[-1]:
         return answer(answer=FLIGHTS[0])
-    cheapest = FLIGHTS[1] if "cannot be used" in said[-1] else FLIGHTS[2]
+    cheapest = FLIGHTS[1] if "cannot be used" in questions[-1] else FLIGHTS[2]
     return answer(answer=cheapest)
 
 

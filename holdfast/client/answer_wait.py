@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.runs import Runs
-from holdfast.client.sessions.poll import SessionRun, later
+from holdfast.client.sessions.poll import SessionNews, news_from_now
 from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound, SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
@@ -42,7 +42,7 @@ class AnswerWait:
         message had its turn, ServerUnavailable.
         """
         latest, unchanged = receipt, 0
-        news: SessionRun | None = None
+        news: SessionNews | None = None
         over: SessionRefused | SessionClosed | None = None
         while latest.state != "answered" or latest.execution_id is None:
             awaited = latest.execution_id or latest.running_id
@@ -64,13 +64,13 @@ class AnswerWait:
             latest = current
         return latest.execution_id
 
-    async def _news(self, latest: Receipt) -> tuple[SessionRun | None, SessionRefused | SessionClosed | None]:
+    async def _news(self, latest: Receipt) -> tuple[SessionNews | None, SessionRefused | SessionClosed | None]:
         """Return what tells of all that the session does from now on, or why it does nothing; one away is waited for.
 
         What has come of the message before its end, it still has to be asked.
         """
-        run = await later(self._client.temporal, self._session.id)
-        if isinstance(run, SessionRun):
+        run = await news_from_now(self._client.temporal, self._session.id)
+        if isinstance(run, SessionNews):
             return run, None
         problem = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
         if run == "closed":

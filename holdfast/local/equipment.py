@@ -66,10 +66,10 @@ class Inventory:
     def equip(
         self, definition: AgentDefinition, origin: AgentDefinition, listed: ListedTools | None = None
     ) -> Equipment:
-        """Return what the agent runs with; InvalidInput, UnknownTool and so on when it names what is not here.
+        """Return what the agent runs with. Raises InvalidInput, UnknownTool and so on when it names what is not here.
 
-        Its conversation began with `origin`. `listed` are the tools of its MCP servers. As long as they are not listed,
-        an agent that names servers gets nothing, and what else it names is not checked.
+        Its conversation began with `origin`. `listed` are the tools of its MCP servers. An agent whose servers are not
+        listed yet gets no tools or hooks, and what else it names is not checked.
         """
         agents = self.all_agents(origin)
         if problem := schema_problem(definition.response_format):
@@ -91,7 +91,12 @@ class Inventory:
         )
         model_calls = ModelCalls(toolset, loop.own_tools, self.model, self.attachments)
         executor = Executor(
-            *(loop, toolset, model_calls, self.approver, self.run_child, self.clock),
+            loop,
+            toolset,
+            model_calls,
+            self.approver,
+            self.run_child,
+            self.clock,
             results=self.results,
             resources=self.resources,
             attachments=self.attachments,
@@ -120,9 +125,9 @@ class Inventory:
         previous: str | None,
         ends_at: datetime | None,
     ) -> tuple[Equipment, Event | None]:
-        """Return what an agent begins a run with, and the event that ends the run if its MCP servers cannot be listed.
+        """Return what an agent begins a run with, and the event that ends the run if its MCP servers were not listed.
 
-        A stop, which is in `inbox` then, and the time limit at `ends_at` do not wait for a server that starts.
+        A stop in `inbox` and the time limit at `ends_at` do not wait for a server that starts. The stop has its event.
         """
         if not definition.mcp:
             return self.equip(definition, origin), None
@@ -133,8 +138,9 @@ class Inventory:
         except Exception as error:  # noqa: BLE001  # whatever a server does
             failed = DriverFailed(error_record(error, "worker"), self.clock(), lost=False)
             return self.equip(definition, origin), failed
-        late = listed is None and ends_at is not None and not any(map(is_stop, inbox.waiting))
-        return equipment, TimerFired(max(self.clock(), ends_at)) if late and ends_at is not None else None
+        if listed is not None or ends_at is None or any(map(is_stop, inbox.waiting)):
+            return equipment, None
+        return equipment, TimerFired(max(self.clock(), ends_at))
 
     def _toolset_for(self, definition: AgentDefinition, mcp_tools: Sequence[AnyTool]) -> AgentToolset:
         offered, named = self.toolset, definition

@@ -58,19 +58,18 @@ class LocalMcpServers:
         return self._given if self._pool is None else self._pool.servers
 
     def check(self, definition: AgentDefinition) -> None:
-        """Connect to nothing. Raises InvalidInput for a server that is not known here; MissingPart."""
+        """Raise InvalidInput for a server that is not known here, and MissingPart; connect to nothing."""
         if definition.mcp:
             check_installed()
-            self._known().chosen(definition.mcp, definition.name)
+            self._opened().chosen(definition.mcp, definition.name)
 
     async def listed(
         self, definition: AgentDefinition, inbox: Inbox, previous: str | None, seconds_max: float | None = None
     ) -> ListedTools | None:
         """Return the tools of the agent's servers as they are now; none when a stop comes first, or the time is over.
 
-        They say what is new since the agent's catalog `previous`, as far as this process has listed that.
-
-        Raises what listing raised the last time: InvalidInput, McpUnavailable, McpCallFailed.
+        They say what is new since the agent's catalog `previous`, if this process has listed that. Raises what the last
+        try raised: InvalidInput, McpUnavailable, McpCallFailed.
         """
         listing = asyncio.create_task(self._catalog(definition))
         stop = asyncio.create_task(inbox.until(is_stop))
@@ -99,9 +98,9 @@ class LocalMcpServers:
             self._catalogs.pop(next(iter(self._catalogs)))
         changes = tool_changes(older, catalog, definition.mcp_names)
         pinned = PinnedCatalog(digest=catalog.digest, changes=changes)
-        return ListedTools(connected_tools(catalog, self._known()), pinned)
+        return ListedTools(connected_tools(catalog, self._opened()), pinned)
 
-    def _known(self) -> McpPool:
+    def _opened(self) -> McpPool:
         if self._pool is None:
             self._pool = McpPool(servers_from(self._given, os.environ), os.environ, inline=True)
         return self._pool
@@ -126,7 +125,7 @@ class LocalMcpServers:
         limit = asyncio.timeout(LISTING_SECONDS_MAX)
         try:
             async with limit:
-                return await self._known().catalog(definition.mcp, definition.name, tenant=self.tenant)
+                return await self._opened().catalog(definition.mcp, definition.name, tenant=self.tenant)
         except TimeoutError:
             if not limit.expired():
                 raise

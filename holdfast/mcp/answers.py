@@ -36,7 +36,7 @@ PARTS_MAX: Final = 1_000
 """The most parts of an answer that are looked at."""
 
 URI_CHARS_MAX: Final = 500
-"""As much of an address is shown."""
+"""How much of an address is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class McpAnswer:
     """A tool's answer: `text` for the model, `value` as the server structured it, and `media` that `text` mentions.
 
     `is_error` is what the tool itself says. `structured` tells a `value` of null from none. With `questions` the call
-    has not ended: the server asks a person for something first.
-    `process` is the id of the server's process, where that can remember something.
+    has not ended: the server asks a person for something first. `process` is the id of the server's process, where that
+    can remember something.
     """
 
     text: str

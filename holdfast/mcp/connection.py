@@ -46,7 +46,7 @@ CLOSE_SECONDS_MAX: Final = 5.0
 """How long a server may take to end; after that its process is killed."""
 
 PLACE_CHARS_MAX: Final = 80
-"""As much of a server's address, or command, stands in an error: the cause comes behind it."""
+"""How much of a server's address, or command, stands in an error: the cause comes behind it."""
 
 LOST: Final = (
     (CONNECTION_CLOSED, "Connection closed"),
@@ -75,8 +75,8 @@ class McpConnection:
     """A connection to `server`: `async with` opens it, and closes it in bounded time.
 
     `environment` has the values of the variables that the server's entry refers to, and `credentials` what it may share
-    with other connections; by default, no tenant's. What a server started by a command
-    writes to its stderr goes to `log`.
+    with other connections; by default, no tenant's. What a server started by a command writes to its stderr goes to
+    `log`.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class McpConnection:
             client = Client(
                 transport,
                 client_info=Implementation(name="holdfast", version=__version__),
-                cache=None,
+                cache=None,  # whoever lists wants what the server offers now
                 extensions=(TasksExtension(),),
                 message_handler=_dropped,
                 elicitation_callback=self._unanswered.cancel,

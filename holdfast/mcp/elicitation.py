@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp_types import (
     ElicitRequest,
@@ -33,11 +33,11 @@ from holdfast.core.conversation.input_requests import (
 from holdfast.core.wire.mcp_contracts import REQUEST_STATE_BYTES_MAX
 from holdfast.mcp.errors import McpCallFailed
 
-NOTED_CHARS_MAX = 300
-"""As much of a question is shown that nobody was asked."""
+NOTED_CHARS_MAX: Final = 300
+"""How much is shown of a question that nobody was asked."""
 
-NOTED_MAX = 10
-"""The most of them that a call keeps: an older server can ask without end."""
+NOTED_MAX: Final = 10
+"""The most such questions that a call keeps: an older server can ask without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +96,23 @@ def protocol_responses(responses: Mapping[str, InputResponse]) -> InputResponses
 
 
 class UnansweredQuestions:
-    """What an older server asked during calls under way; each is told that nobody answers."""
+    """What an older server asked during the calls under way: each question is cancelled, and noted for the model."""
 
     def __init__(self) -> None:
         self._calls: list[list[str]] = []
 
     def begin(self) -> list[str]:
-        """Return the questions during a call, which are added to it until its `end`."""
+        """Return the list of a call's questions, which grows until `end`."""
         questions: list[str] = []
         self._calls.append(questions)
         return questions
 
     def end(self, questions: list[str]) -> None:
-        """Add no more to them."""
+        """Add no more questions to that list."""
         self._calls = [each for each in self._calls if each is not questions]
 
     async def cancel(self, context: Any, params: ElicitRequestParams) -> ElicitResult:  # noqa: ANN401, ARG002  # the SDK's
-        """Answer that the person made no choice. What is asked on a connection may concern any of its calls."""
+        """Answer that the person made no choice. An older server does not say which call asks: all note it."""
         message = " ".join(clamped(printable(encodable(params.message)), NOTED_CHARS_MAX).split())
         for questions in self._calls:
             if len(questions) < NOTED_MAX:

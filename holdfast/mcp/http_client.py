@@ -1,10 +1,11 @@
-"""The HTTP client for MCP servers: bounded answers, no compression, and a record of requests that were never sent."""
+"""The HTTP client for MCP servers: bounded answers, no compression, and what became of each request."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Final, Literal
 
 import httpx2
@@ -22,17 +23,17 @@ WRITE_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer of a server that is read, or message of one that streams."""
 
-
 ERROR_BYTES_MAX: Final = 64 * 1024
 """An answer up to this size can be an error of the protocol's."""
 
 SESSION_HEADER: Final = "mcp-session-id"
 
-UNAUTHORIZED: Final = 401
-NOT_FOUND: Final = 404
-SERVER_ERRORS: Final = 500
-OK: Final = 200
 REDIRECTS: Final = 300
+"""The lowest status of a redirect; from there to the server errors HTTP itself says what became of the request."""
+
+SERVER_ERRORS: Final = 500
+"""The lowest status of a server's error, which says nothing of a call's effect: a proxy may have sent it."""
+
 STREAM: Final = "text/event-stream"
 
 Fate = Literal["unsent", "session ended", "answered", "unclear"]
@@ -93,18 +94,19 @@ class _Transport(httpx2.AsyncHTTPTransport):
             self._note(token, "unsent")
             raise
         kind = response.headers.get("content-type", "")
-        if response.status_code == NOT_FOUND and SESSION_HEADER in request.headers:
+        # the protocol's answer to a session that it does not know any more; without a session 404 is a wrong address
+        if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
             self._note(token, "session ended")
         elif response.status_code >= SERVER_ERRORS:
             self._note(token, "unclear")
-        elif response.status_code >= REDIRECTS or (response.status_code == OK and kind.startswith(STREAM)):
+        elif response.status_code >= REDIRECTS or (response.status_code == HTTPStatus.OK and kind.startswith(STREAM)):
             self._note(token, "answered")
         else:
             self._note(token, "unclear")  # until its body says more
         if not kind.startswith(STREAM) and isinstance(response.stream, httpx2.AsyncByteStream):
 
             def judge(body: bytes) -> None:
-                if response.status_code == OK and _is_error(body):
+                if response.status_code == HTTPStatus.OK and _is_error(body):
                     self._note(token, "answered")
 
             response.stream = _Counted(response.stream, judge)
@@ -116,9 +118,9 @@ class _Transport(httpx2.AsyncHTTPTransport):
 
 
 class ServerAuth(httpx2.Auth):
-    """Gives each request its headers as they are now, and a token of the server's grant, if it has one.
+    """Gives each request its headers as they are now, and an access token of the server's grant, if it has one.
 
-    A 401 says that nothing was done: the request is sent once more, with another token.
+    A 401 says that nothing was done: the request is sent once more, with another access token.
     """
 
     def __init__(self, credentials: Credentials, fates: dict[str, Fate]) -> None:
@@ -130,19 +132,19 @@ class ServerAuth(httpx2.Auth):
         grant = self._credentials.grant
         try:
             request.headers.update(self._credentials.headers())
-            token = "" if grant is None else await grant.token()
+            access_token = "" if grant is None else await grant.token()
         except HoldfastError as error:
-            if (sent := _token_of(request)) is not None:
-                self._fates[sent] = "unsent"
+            if (token := _token_of(request)) is not None:
+                self._fates[token] = "unsent"
             raise httpx2.ConnectError(error.message, request=request) from None
         if grant is None:
             yield request
             return
-        request.headers["Authorization"] = f"Bearer {token}"
+        request.headers["Authorization"] = f"Bearer {access_token}"
         response = yield request
-        if response.status_code == UNAUTHORIZED:
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
             with suppress(HoldfastError):
-                request.headers["Authorization"] = f"Bearer {await grant.after_refusal(token)}"
+                request.headers["Authorization"] = f"Bearer {await grant.after_refusal(access_token)}"
                 yield request
 
 
@@ -170,6 +172,7 @@ def http_client(
 
 
 def _token_of(request: httpx2.Request) -> str | None:
+    """Return the token by which the request is known here (REQUEST_META), if it has one."""
     try:
         token: object = json.loads(request.content)["params"]["_meta"][REQUEST_META]
     except (ValueError, LookupError, TypeError, httpx2.RequestNotRead):

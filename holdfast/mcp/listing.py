@@ -37,7 +37,7 @@ CATALOG_BYTES_MAX: Final = 4 * 1024 * 1024
 """The largest catalog of all servers of an agent."""
 
 DESCRIPTION_CHARS_MAX: Final = 16_000
-"""As much of a description is kept; a model may be shown less."""
+"""How much of a description is kept; a model may be shown less."""
 
 TITLE_CHARS_MAX: Final = 200
 
@@ -64,7 +64,7 @@ class Offer:
 async def catalog_of(connections: Sequence[McpConnection]) -> McpCatalog:
     """Return the tools of all servers under legal names. Raises McpUnavailable, McpCallFailed: the first one's."""
     listed = await asyncio.gather(*map(_tools_of, connections))
-    prefixes = {each.server.name: each.server.begins for each in connections}
+    prefixes = {each.server.name: each.server.tool_prefix for each in connections}
     every = [tool for tools, _ in listed for tool in tools]
     tools, beyond = _within(legal_names(every, prefixes))
     return McpCatalog(tools=tools, left_out=(*(line for _, lines in listed for line in lines), *beyond))
@@ -146,7 +146,7 @@ def _problem_with(tool: Tool) -> str | None:
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema is None:
             continue
-        size = len(to_json(schema, inf_nan_mode="strings", serialize_unknown=True)) if _encodable(schema) else None
+        size = len(to_json(schema, inf_nan_mode="strings", serialize_unknown=True)) if _is_json(schema) else None
         if size is None:
             return f"its {what} schema is no valid JSON"
         if size > SCHEMA_BYTES_MAX:
@@ -157,7 +157,7 @@ def _problem_with(tool: Tool) -> str | None:
     return f"its input schema: {problem}" if problem else None
 
 
-def _encodable(schema: Mapping[str, Any]) -> bool:
+def _is_json(schema: Mapping[str, Any]) -> bool:
     try:
         json.dumps(schema, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError):

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ ANSWER_SECONDS_MAX: Final = 15.0
 """How long the token's endpoint may take."""
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
+"""The largest answer of a token endpoint that is read, and the largest file with a refresh token."""
 
 EARLY_SECONDS: Final = 30.0
 """So long before its end a token is renewed, or at half its time if that is shorter: a request takes time, too."""
@@ -35,13 +37,13 @@ LOCK_SECONDS_MAX: Final = 30.0
 """How long another process of this machine may hold the refresh token."""
 
 POLL_SECONDS: Final = 0.05
+"""How often to look whether the refresh token is free."""
 
-REFUSED: Final = frozenset({400, 401, 403})
+REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 """What an endpoint answers to a client or a grant that it does not take: no retry mends it."""
 
-OK: Final = 200
-
 _ERROR: Final = re.compile(r"[a-z_]{1,40}")
+"""The codes of RFC 6749 (5.2) and its extensions; anything else is not shown, because it could be a secret."""
 
 
 class OAuthGrant:
@@ -137,7 +139,7 @@ class OAuthGrant:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unavailable(f"its token endpoint cannot be reached: {type(error).__name__}") from None
         answer = _object(body)
-        if response.status_code == OK:
+        if response.status_code == HTTPStatus.OK:
             return answer
         code = answer.get("error")
         shown = f" ({code})" if isinstance(code, str) and _ERROR.fullmatch(code) else ""

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
-from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_servers import InlineServer, McpServer
 from holdfast.mcp.credentials import Credentials
+from holdfast.mcp.server_file import unknown_server
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.connection import McpConnection
@@ -24,15 +24,21 @@ if TYPE_CHECKING:  # an extra
 CONNECTIONS_MAX: Final = 64
 """The most connections that are kept; beyond it the one that was used longest ago is closed, if it is idle."""
 
-MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
-
-Key = tuple[str, str, str]
-"""A server's identity, whose connection it is (an execution's, or everybody's), and the tenant if it matters."""
-
 CREDENTIALS_MAX: Final = 1_000
 """For how many servers and tenants OAuth tokens are kept; those of the others are asked for again."""
 
+MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
+
 SHARED: Final = ""
+"""Stands for an execution's id where a connection is no execution's own."""
+
+
+class _Key(NamedTuple):
+    """Which connection: the identity of its server, whose it is (or SHARED), and the tenant if that matters."""
+
+    server: str
+    execution_id: str
+    tenant: str
 
 
 @dataclass(slots=True)
@@ -65,28 +71,26 @@ class McpPool:
         self._inline = inline
         self._environment = environment
         self._log = log or sys.stderr
-        self._slots: dict[Key, _Slot] = {}
+        self._slots: dict[_Key, _Slot] = {}
         self._credentials: dict[tuple[str, str], Credentials] = {}
 
     def chosen(self, choices: Sequence[str | InlineServer], agent: str) -> tuple[McpServer, ...]:
-        """Return an agent's servers. Raises InvalidInput for a name that is not known here, and an inline one."""
+        """Return an agent's servers. Raises InvalidInput for an unknown name, and for an inline one unless `inline`."""
         for each in choices:
             if isinstance(each, InlineServer):
                 if not self._inline:
-                    problem = (
-                        f"agent {agent!r} describes the MCP server {each.name!r} itself, which this worker refuses"
-                    )
+                    problem = f"agent {agent!r} describes the MCP server {each.name!r} itself"
                     remedy = "start it with --mcp-inline if every client may have it run commands, or use its mcp.yaml"
-                    raise InvalidInput(f"{problem}; {remedy}")
+                    raise InvalidInput(f"{problem}, which this worker refuses; {remedy}")
             elif each not in self.servers:
-                problem = f"agent {agent!r} names the MCP server {each!r}, {nearest(each, self.servers)}"
-                raise InvalidInput(f"{problem} (what mcp.yaml lists where this process runs)")
+                raise InvalidInput(unknown_server(agent, each, self.servers))
         return tuple(each if isinstance(each, InlineServer) else self.servers[each] for each in choices)
 
     def servers_of(self, catalog: McpCatalog) -> Mapping[str, McpServer]:
         """Return the servers that the catalog's tools are called at, as far as this process may reach them."""
-        named = {name: server for name, server in self.servers.items() if name not in {e.name for e in catalog.inline}}
-        return {**named, **({each.name: each for each in catalog.inline} if self._inline else {})}
+        inline = {each.name: each for each in catalog.inline}
+        named = {name: server for name, server in self.servers.items() if name not in inline}
+        return {**named, **inline} if self._inline else named
 
     async def catalog(
         self, choices: Sequence[str | InlineServer], agent: str, execution_id: str = SHARED, tenant: str = ""
@@ -111,15 +115,15 @@ class McpPool:
         """
         check_installed()
         tenant = tenant if server.is_per_tenant else ""
-        async with self._lent((_identity(server), SHARED, tenant), server) as connection:
+        async with self._lent(_Key(_identity(server), SHARED, tenant), server) as connection:
             if connection.is_shareable or not execution_id:
                 yield connection
                 return
-        async with self._lent((_identity(server), execution_id, tenant), server) as connection:
+        async with self._lent(_Key(_identity(server), execution_id, tenant), server) as connection:
             yield connection
 
     @asynccontextmanager
-    async def _lent(self, key: Key, server: McpServer) -> AsyncGenerator[McpConnection]:
+    async def _lent(self, key: _Key, server: McpServer) -> AsyncGenerator[McpConnection]:
         from holdfast.mcp.connection import McpConnection  # noqa: PLC0415  # an extra
 
         slot = self._slots.pop(key, None) or _Slot()
@@ -131,7 +135,8 @@ class McpPool:
                     if slot.connection is not None:
                         await slot.connection.__aexit__()
                     slot.connection = None
-                    opened = McpConnection(server, self._environment, self._log, self._known(server, key[2]))
+                    credentials = self._credentials_for(key, server)
+                    opened = McpConnection(server, self._environment, self._log, credentials)
                     await opened.__aenter__()
                     slot.connection = opened
             yield slot.connection
@@ -139,14 +144,14 @@ class McpPool:
             slot.users -= 1
             await self._close_surplus()
 
-    def _known(self, server: McpServer, tenant: str) -> Credentials:
-        """Return the credentials of that server and tenant: connections share one grant."""
-        key = (_identity(server), tenant)
-        credentials = self._credentials.pop(key, None)
-        self._credentials[key] = credentials or Credentials(server, self._environment, tenant)
+    def _credentials_for(self, key: _Key, server: McpServer) -> Credentials:
+        """Return the credentials of the server and tenant: their connections share one grant."""
+        place = (key.server, key.tenant)
+        credentials = self._credentials.pop(place, None) or Credentials(server, self._environment, key.tenant)
+        self._credentials[place] = credentials
         while len(self._credentials) > CREDENTIALS_MAX:
             self._credentials.pop(next(iter(self._credentials)))
-        return self._credentials[key]
+        return credentials
 
     async def _close_surplus(self) -> None:
         while len(self._slots) > CONNECTIONS_MAX:

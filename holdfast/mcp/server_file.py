@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
-from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.did_you_mean import nearest, suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
@@ -23,6 +23,7 @@ DEFAULT_FILE: Final = Path("mcp.yaml")
 
 START_PROBLEMS_MAX: Final = 10
 """The most problems that a starting worker warns of."""
+
 VARIABLE_OF_FILE: Final = "HOLDFAST_MCP"
 """The environment variable that names the file."""
 
@@ -115,6 +116,12 @@ def _mapping(value: object) -> dict[str, object] | None:
     return {str(name): each for name, each in cast("dict[object, object]", value).items()}
 
 
+def unknown_server(agent: str, server: str, known: Collection[str]) -> str:
+    """Return what is wrong where `agent` names a server that is none of those `known` to the process."""
+    problem = f"agent {agent!r} names the MCP server {server!r}, which this process does not know"
+    return f"{problem} (from mcp.yaml or `mcp=`); {suggestion(server, known)}"
+
+
 def start_problems(
     servers: Mapping[str, McpServer],
     agents: Iterable[AgentDefinition],
@@ -124,7 +131,7 @@ def start_problems(
 ) -> tuple[str, ...]:
     """Return what would fail a run later: variables that are not set, and servers of agents that are not here.
 
-    A line each, at most START_PROBLEMS_MAX.
+    A line each, at most START_PROBLEMS_MAX, and one that counts the rest.
     """
     problems: list[str] = []
     for server in servers.values():
@@ -135,6 +142,8 @@ def start_problems(
                 if not inline:
                     problems.append(f"agent {agent.name!r} describes the MCP server {each.name!r}; give --mcp-inline")
             elif each not in servers:
-                problems.append(f"agent {agent.name!r} names the MCP server {each!r}, {nearest(each, servers)}")
-    more = [f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"]
-    return (*problems[:START_PROBLEMS_MAX], *(more if len(problems) > START_PROBLEMS_MAX else []))
+                problems.append(unknown_server(agent.name, each, servers))
+    if len(problems) <= START_PROBLEMS_MAX:
+        return tuple(problems)
+    more = f"and {len(problems) - START_PROBLEMS_MAX} more problems with MCP servers"
+    return (*problems[:START_PROBLEMS_MAX], more)

@@ -31,12 +31,13 @@ StreamT = TypeVar("StreamT", asyncio.StreamReader, asyncio.StreamWriter)
 CHUNK_BYTES: Final = 64 * 1024
 
 LOG_LINE_CHARS_MAX: Final = 2_000
-"""As much of a line that a server writes to its stderr is shown."""
+"""How much of a line that a server writes to its stderr is shown."""
 
 LOG_LINES_MAX: Final = 500
 """The most lines of one server that are shown within LOG_SECONDS; of more, only their number."""
 
 LOG_SECONDS: Final = 60.0
+"""The span of time that LOG_LINES_MAX counts for."""
 
 FLUSH_SECONDS_MAX: Final = 0.5
 """How long what was sent may take to be written before the server is ended: a cancel should still reach it."""
@@ -45,10 +46,11 @@ EXIT_SECONDS_MAX: Final = 1.5
 """How long a server may take to end after its stdin was closed, and again after SIGTERM. Then it is killed."""
 
 POLL_SECONDS: Final = 0.01
+"""How often to look whether the process has ended."""
 
 
 class ServerLog:
-    """What a server writes to its stderr: each line with the server's name, bounded, without `secrets`."""
+    """What a server writes to its stderr: each line with the server's name, bounded, as `redacted` returns it."""
 
     def __init__(self, server: str, out: TextIO, redacted: Callable[[str], str]) -> None:
         self._label = f"[mcp {server}]"
@@ -70,11 +72,11 @@ class ServerLog:
             line = (line + last)[: 4 * LOG_LINE_CHARS_MAX]
         if line:
             self._show(line, clock())
-        self._tell_left_out()
+        self._note_left_out()
 
     def _show(self, line: bytes, now: float) -> None:
         if now >= self._window_ends:
-            self._tell_left_out()
+            self._note_left_out()
             self._window_ends, self._shown = now + LOG_SECONDS, 0
         if self._shown >= LOG_LINES_MAX:
             self._left_out += 1
@@ -82,7 +84,7 @@ class ServerLog:
         self._shown += 1
         self.write(line.decode("utf-8", "replace"))
 
-    def _tell_left_out(self) -> None:
+    def _note_left_out(self) -> None:
         if self._left_out:
             self.write(f"({self._left_out:,} more lines within {LOG_SECONDS:g} s are left out)")
             self._left_out = 0
@@ -117,7 +119,10 @@ class StdioServer:
 
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[TransportStreams]:
-        """Start the server and yield what it says, and where to write to it. Raises OSError, ValueError."""
+        """Start the server and yield the stream of its messages and the one of messages to it, as the SDK takes them.
+
+        Raises OSError, ValueError.
+        """
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -127,16 +132,16 @@ class StdioServer:
             cwd=self._cwd,
             start_new_session=True,
         )
-        said, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write, to_say = anyio.create_memory_object_stream[SessionMessage](0)
-        writing = asyncio.create_task(self._write(process, to_say, said))
-        reading = asyncio.create_task(self._read(process, said))
+        read_writer, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, write_reader = anyio.create_memory_object_stream[SessionMessage](0)
+        writing = asyncio.create_task(self._write(process, write_reader, read_writer))
+        reading = asyncio.create_task(self._read(process, read_writer))
         logging = asyncio.create_task(self._log.follow(_piped(process.stderr)))
         try:
-            yield read, write
+            yield read_stream, write_stream
         finally:
-            read.close()
-            write.close()
+            read_stream.close()
+            write_stream.close()
             try:
                 # a cancelled scope of anyio's would cancel each wait in here
                 with anyio.CancelScope(shield=True):
@@ -145,18 +150,14 @@ class StdioServer:
                     await asyncio.wait([logging], timeout=FLUSH_SECONDS_MAX)
             finally:
                 _signal(process, signal.SIGKILL)  # also those that it has started and left behind
-                said.close()
-                to_say.close()
+                read_writer.close()
+                write_reader.close()
                 with suppress(Exception):
                     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
                 with anyio.CancelScope(shield=True):
                     await _cancelled(writing, reading, logging)
 
-    async def _read(
-        self,
-        process: Process,
-        said: MemoryObjectSendStream[SessionMessage | Exception],
-    ) -> None:
+    async def _read(self, process: Process, read_writer: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Pass on the messages, a line each, until the server ends or writes a line that is too long."""
         stdout = _piped(process.stdout)
         why = ""
@@ -167,7 +168,7 @@ class StdioServer:
                     *complete, last = chunk.split(b"\n")
                     for each in complete:
                         line += each
-                        await self._pass_on(bytes(line), said)
+                        await self._pass_on(bytes(line), read_writer)
                         line.clear()
                     line += last
                     if len(line) > BODY_BYTES_MAX:
@@ -175,13 +176,13 @@ class StdioServer:
                         break
         finally:
             if not why and await _exits(process):
-                why = f"it has ended with code {process.returncode} (what it wrote to its stderr is in this process's)"
+                why = f"it has ended with code {process.returncode} (its stderr is in this process's, after [mcp ...])"
             self._on_end(why or "it has closed its stdout")
-            said.close()
+            read_writer.close()
         while await stdout.read(CHUNK_BYTES):  # so that it can write, read, and end
             pass
 
-    async def _pass_on(self, line: bytes, said: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _pass_on(self, line: bytes, read_writer: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if not line.strip():
             return
         try:
@@ -190,23 +191,24 @@ class StdioServer:
             start = line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace")
             self._log.write(f"(on its stdout, which is for messages of the protocol alone) {start[:200]}")
             return
-        await said.send(SessionMessage(message))
+        await read_writer.send(SessionMessage(message))
 
     async def _write(
         self,
         process: Process,
-        to_say: MemoryObjectReceiveStream[SessionMessage],
-        said: MemoryObjectSendStream[SessionMessage | Exception],
+        write_reader: MemoryObjectReceiveStream[SessionMessage],
+        read_writer: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
+        """Write the messages to the server's stdin, a line each, until the SDK sends no more."""
         stdin = _piped(process.stdin)
         try:
-            async for each in to_say:
+            async for each in write_reader:
                 line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
                 stdin.write(f"{line}\n".encode())
                 await stdin.drain()
         except OSError:  # it no longer reads: nobody may wait for its answers
             self._on_end("it no longer reads its stdin")
-            said.close()
+            read_writer.close()
         finally:
             stdin.close()
 

@@ -68,7 +68,7 @@ class GetTask(Request[TaskParams, Literal["tasks/get"]]):
 
     method: Literal["tasks/get"] = "tasks/get"
     params: TaskParams
-    name_param = "taskId"
+    name_param = "taskId"  # the SDK sends it as the header `Mcp-Name`
 
 
 class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):

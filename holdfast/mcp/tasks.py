@@ -139,7 +139,7 @@ class TaskAtServer:
             return state, connection.redacted(words) if words else ""
 
     async def _answer(self, state: TaskState | None, words: str) -> McpAnswer | None:
-        """Return the answer of a task that is complete, none of one that goes on. Raises for one that ended else."""
+        """Return the answer of a completed task, none of one that goes on. Raises for one that ended otherwise."""
         if state is None:
             raise self._unknown("the server does not know it any more")
         match state.status:

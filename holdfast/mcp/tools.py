@@ -40,7 +40,7 @@ TRIES_MAX: Final = 3
 """How often a server is tried that cannot be reached: nothing has been called yet."""
 
 WAIT_SECONDS: Final = 0.5
-"""The wait after the first such try; it doubles."""
+"""The wait after the first such try; each further one is twice as long."""
 
 KEY_META: Final = "holdfast.dev/idempotency-key"
 """The key of a call in the request's `_meta`: the same for every attempt."""
@@ -156,12 +156,11 @@ async def call_mcp_tool(
             await asyncio.sleep(WAIT_SECONDS * 2 ** (tried - 1))
         else:
             if answer.questions is not None:
-                asked, seconds = answer.questions, server.answer_seconds
                 return McpInputNeeded(
                     server=server.name,
-                    requests=asked.requests,
-                    seconds_max=seconds,
-                    request_state=asked.request_state,
+                    requests=answer.questions.requests,
+                    seconds_max=server.answer_seconds,
+                    request_state=answer.questions.request_state,
                 )
             return _checked(answer, tool)
     raise AssertionError("the last try returns or raises")
@@ -201,7 +200,8 @@ async def _called(
     answer = await call_mcp_tool(pool, server, tool, arguments, context, context.reporter)
     if isinstance(answer, McpInputNeeded):
         asked = "; ".join(each.message for each in answer.requests)
-        raise McpCallFailed(f"its server asks a person for something, which waits for nobody in-process: {asked}")
+        problem = f"its server asks a person, and an in-process run cannot wait for the answer: {asked}"
+        raise McpCallFailed(f"{problem}; run the agent on Temporal")
     return attached(answer, context)
 
 

@@ -32,7 +32,7 @@ CALLS_MAX: Final = 128
 """The most calls at work at the same time."""
 
 GONE_MAX: Final = 1_000
-"""The most requests that went away, or were cancelled, of which the other half is still waited for."""
+"""The most requests of which one sign of their end is known, the call's or the client's cancel, and not the other."""
 
 INSTRUCTIONS: Final = (
     "Each tool is an agent that works durably: a run survives crashes. A call waits for the answer; with "
@@ -44,14 +44,15 @@ OnDisconnect: TypeAlias = Literal["stop", "continue"]
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 RequestKey: TypeAlias = tuple[str, str]
-"""A request: its session over HTTP, where there is one, and its id."""
+"""What tells a request from others: its session over HTTP, where there is one, and its id."""
 
 
 class AgentServer:
     """Offers `agents`, which `check_offered` has seen, as tools: `server` is the SDK's, for a transport to run.
 
     A request that its client cancels stops its run, unless another call waits for the same run. So does a client that
-    vanishes, with `on_disconnect` stop. Over HTTP the newer protocol cancels by closing the stream: there both are one.
+    vanishes, with `on_disconnect` stop. Over HTTP the newer protocol cancels a call by closing its stream: then a
+    cancel and a lost client look the same.
     """
 
     def __init__(self, client: Holdfast, agents: Mapping[str, AgentDefinition], on_disconnect: OnDisconnect) -> None:
@@ -128,7 +129,7 @@ class AgentServer:
         return result_of(run)
 
     def _abandon(self, key: RequestKey, run: OpenRun) -> None:
-        """Stop the run of a request that has gone, unless its client may just have vanished and that is no reason."""
+        """Stop the run of a request that has gone; with `continue`, only once its client has cancelled it."""
         if self._is_leaving or run.callers:
             return
         if self._on_disconnect == "stop" or key in self._gone:
@@ -142,7 +143,10 @@ class AgentServer:
             self._gone.popitem(last=False)
 
     async def _observe(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Learn which requests were cancelled: before or after their calls are, where that alone stops a run."""
+        """Note which requests their clients cancelled: with `continue` only that stops a run.
+
+        The call's own end, which `_abandon` learns of, comes before or after the client's notice.
+        """
         if ctx.method == "notifications/cancelled" and self._on_disconnect == "continue":
             key = _key(ctx, (ctx.params or {}).get("requestId"))
             run = self._gone.pop(key, None)

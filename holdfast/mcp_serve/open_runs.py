@@ -14,7 +14,6 @@ from holdfast.client import Holdfast
 from holdfast.client.validation import check_id
 from holdfast.connection.rpc_errors import worker_for
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import (
     Conflict,
@@ -38,15 +37,13 @@ ALIVE_SECONDS: Final = 10.0
 """How often a caller hears of a run of which there is nothing new: clients give up after a minute of silence."""
 
 SILENCE_SECONDS_MAX: Final = 120.0
-"""How long a server that is away is waited for."""
+"""How long the Temporal server is waited for while it does not answer."""
 
 AGAIN_SECONDS: Final = 1.0
-"""The pause before it is asked again."""
+"""The pause before the Temporal server is asked again."""
 
 END_SECONDS_MAX: Final = 5.0
 """How long stops that are under way may take when the program ends."""
-
-ENDED: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
 
 LAST_LINES_SECONDS: Final = 0.5
 """How long an answer waits for the progress that came before it."""
@@ -204,7 +201,7 @@ class OpenRuns:
         return self._runs.setdefault(run_id, OpenRun(run_id, mark))
 
     async def _taken_up(self, run_id: str, mark: str, state: AgentState) -> OpenRun:
-        if state.status in ENDED:
+        if state.status.is_terminal:
             ended = OpenRun(run_id, mark)
             ended.began.set()
             try:

@@ -30,10 +30,10 @@ WAIT_SECONDS_MAX: Final = 3_600.0
 
 _KEY: Final = re.compile(rf"[\x20-\x7e]{{1,{KEY_CHARS_MAX}}}")
 
-_SPACE: Final = UUID("5d0c0c52-5f5b-4f0e-8d5a-6f1f3b1b7a10")
-"""What the ids of runs with an idempotency key are derived from; another one would begin each of them again."""
+_NAMESPACE: Final = UUID("5d0c0c52-5f5b-4f0e-8d5a-6f1f3b1b7a10")
+"""What the ids of runs with an idempotency key are derived from. With another one, a repeated request is a new run."""
 
-_OPEN: Final = ConfigDict(extra="forbid", frozen=True)
+_STRICT: Final = ConfigDict(extra="forbid", frozen=True)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -41,7 +41,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 class AgentArguments(BaseModel):
     """The arguments of an agent's tool."""
 
-    model_config = _OPEN
+    model_config = _STRICT
     message: str = Field(description="What the agent is to do.")
     metadata: dict[str, JsonValue] = Field(
         default_factory=dict[str, JsonValue],
@@ -59,7 +59,7 @@ class AgentArguments(BaseModel):
 class GetRunArguments(BaseModel):
     """The arguments of `get_run`."""
 
-    model_config = _OPEN
+    model_config = _STRICT
     run_id: str = Field(description="The id of a run that an agent's tool returned.")
     wait_seconds: float = Field(
         default=0, ge=0, le=WAIT_SECONDS_MAX, description="How long to wait for the run's end; 0 only looks."
@@ -69,7 +69,7 @@ class GetRunArguments(BaseModel):
 class StopRunArguments(BaseModel):
     """The arguments of `stop_run`."""
 
-    model_config = _OPEN
+    model_config = _STRICT
     run_id: str = Field(description="The id of a run that an agent's tool returned.")
     reason: str = Field(default="", max_length=REASON_CHARS_MAX, description="Why; it is kept with the run.")
 
@@ -108,4 +108,4 @@ def run_request(agent: str, arguments: AgentArguments, meta: Mapping[str, Any] |
         return RunRequest(agent, message, metadata, str(uuid4()))
     if not isinstance(key, str) or _KEY.fullmatch(key) is None:
         raise InvalidInput(f"{KEY_META} in `_meta` must be a text of 1 to {KEY_CHARS_MAX} ASCII characters")
-    return RunRequest(agent, message, metadata, str(uuid5(_SPACE, f"{agent}\n{key}")))
+    return RunRequest(agent, message, metadata, str(uuid5(_NAMESPACE, f"{agent}\n{key}")))

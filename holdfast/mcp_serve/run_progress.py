@@ -33,7 +33,7 @@ RESOLVED: Final = {
     "edit": "is edited and approved",
     "expired": "expired",
 }
-"""What is said of a decision."""
+"""The words for a decision."""
 
 
 @dataclass(frozen=True, slots=True)

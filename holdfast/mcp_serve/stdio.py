@@ -14,7 +14,7 @@ from mcp.server.stdio import stdio_server
 from holdfast.mcp_serve.agent_server import AgentServer
 
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The longest message, as over HTTP; a longer one is dropped, and its client waits in vain."""
+"""The longest message, as over HTTP; a longer one is dropped, so its client gets no answer."""
 
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -32,7 +32,7 @@ async def serve_stdio(agents: AgentServer) -> None:
 async def stdin_lines(descriptor: int) -> AsyncGenerator[str]:
     """Yield the lines of a descriptor, each bounded, until its end.
 
-    A thread reads them that nobody waits for: the SDK's own reader keeps a program from ending until there is input.
+    A daemon thread reads them: the SDK's own reader keeps the program from ending until there is input.
     """
     queue: asyncio.Queue[bytes | None] = asyncio.Queue(LINES_WAITING_MAX)
     loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ async def with_pictures(
 ) -> Sequence[Message]:
     """Return the messages with their stored pictures, the latest within PICTURES_MAX and PICTURES_BYTES_MAX.
 
-    Words stand in place of the others, and of all of them unless `shown`. Raises StorageFailed.
+    A text stands in place of each other one, and of all of them unless `shown`. Raises StorageFailed.
     """
     holding = [message for message in messages if _pictures([message])]
     if not holding:
@@ -63,22 +63,22 @@ def _latest(pictures: Sequence[Attachment]) -> dict[str, Attachment]:
 
 
 async def _read(store: AttachmentStore | None, picture: Attachment) -> Part:
-    """Return the picture for the model, or words about why it cannot be shown."""
+    """Return the picture for the model, or a text about why it cannot be shown."""
     if store is None or picture.size > PICTURE_BYTES_MAX or not picture.is_picture:
-        return _words(picture, "it cannot be shown")
+        return _placeholder(picture, "it cannot be shown")
     try:
         data = await store.read_attachment(picture.digest)
     except ObjectMissing:
-        return _words(picture, "the record store does not have it any more")
+        return _placeholder(picture, "the record store does not have it any more")
     if not data.startswith(MAGIC[picture.media_type]):
-        return _words(picture, f"its data is no {picture.media_type}")
+        return _placeholder(picture, f"its data is no {picture.media_type}")
     encoded = base64.b64encode(data).decode()
     return trusted(ImagePart, url=f"data:{picture.media_type};base64,{encoded}")
 
 
 def _resolved(message: Message, read: Mapping[str, Part]) -> Message:
     parts = tuple(
-        read.get(part.attachment.digest) or _words(part.attachment, "not shown any more")
+        read.get(part.attachment.digest) or _placeholder(part.attachment, "not shown any more")
         if isinstance(part, StoredImagePart)
         else part
         for part in message.content
@@ -87,5 +87,5 @@ def _resolved(message: Message, read: Mapping[str, Part]) -> Message:
     return replace(message, content=parts)
 
 
-def _words(picture: Attachment, why: str) -> TextPart:
+def _placeholder(picture: Attachment, why: str) -> TextPart:
     return trusted(TextPart, text=f"[picture {picture.name}: {why}]")

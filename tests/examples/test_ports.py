@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from examples.ports import bank_support, customer_service, flight_booking, input_guardrails, scripts, sql_gen
-from examples.ports.flight_booking import Flight, NoFlightFound, Wanted
+from examples.ports.flight_booking import Flight, FlightRequest, NoFlightFound
 from examples.ports.sql_gen import InvalidRequest, Success
 from holdfast import ExecutionStatus, StopReason
 from tests.serving import Serve
@@ -107,12 +107,12 @@ async def test_a_query_that_the_database_refuses_is_corrected_on_the_server(serv
 
 @pytest.mark.temporal
 async def test_a_flight_that_was_not_asked_for_is_searched_again_on_the_server(serve: Serve) -> None:
-    wanted = Wanted(origin="SFO", destination="ANC", date=date(2025, 1, 10))
+    request = FlightRequest(origin="SFO", destination="ANC", date=date(2025, 1, 10))
     async with serve(scripts.flight_booking, offer=flight_booking.SEARCH.toolset) as served:
-        result = await served.client.run(flight_booking.SEARCH, "Find one", metadata=wanted.model_dump(mode="json"))
+        result = await served.client.run(flight_booking.SEARCH, "Find one", metadata=request.model_dump(mode="json"))
     flight: Flight | NoFlightFound = result.output
     assert isinstance(flight, Flight)
-    assert (flight.flight_number, flight.date) == ("NYC-LA101", wanted.date)
+    assert (flight.flight_number, flight.date) == ("NYC-LA101", request.date)
     assert [error.message for error in result.state.errors] == [
         "Flight should have origin SFO, not BOS\nFlight should have date 2025-01-10, not 2025-01-12"
     ]

@@ -24,7 +24,7 @@ servers:
 def test_servers_are_read_by_name() -> None:
     servers = servers_of(GOOD, "mcp.yaml")
     assert list(servers) == ["github", "files"]
-    assert servers["github"].begins == "github_"
+    assert servers["github"].tool_prefix == "github_"
     assert servers["files"].place == "npx -y server-filesystem /srv"
     assert not servers["files"].offers("write_file")
 

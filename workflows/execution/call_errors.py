@@ -49,16 +49,19 @@ def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     """Return the error of a failed tool call, for the model."""
-    if isinstance(error.cause, ApplicationError) and not _is_lost(error.cause, traits):
-        return call_error(error, traits.name)
-    if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
-        if error.cause.cause is None and not error.cause.last_heartbeat_details:
-            return never_begun(traits)
-        return ended_without_answer(traits, "its worker was lost and no other took it up")
-    if isinstance(error.cause, TimeoutError):
-        return ended_without_answer(traits, _timeout(error.cause))
-    lost = isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_LOST
-    return ended_without_answer(traits, "its worker died" if lost else "it was interrupted")
+    match error.cause:
+        case ApplicationError() as cause if not _is_lost(cause, traits):
+            return call_error(error, traits.name)
+        case ApplicationError(type=kind) if kind == WORKER_LOST:
+            return ended_without_answer(traits, "its worker died")
+        case TimeoutError(type=TimeoutType.SCHEDULE_TO_START) as cause:
+            if cause.cause is None and not cause.last_heartbeat_details:
+                return never_begun(traits)
+            return ended_without_answer(traits, "its worker was lost and no other took it up")
+        case TimeoutError() as cause:
+            return ended_without_answer(traits, _timeout(cause))
+        case _:
+            return ended_without_answer(traits, "it was interrupted")
 
 
 def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
@@ -70,7 +73,7 @@ def call_error(error: FailureError, source: str) -> ErrorRecord:
     """Return the error of a failed call, with the type that its activity gave it."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, TimeoutError) and isinstance(cause.cause, ApplicationError):
-        cause = cause.cause  # the last attempt's: why it was tried until the time was over
+        cause = cause.cause  # why the last attempt failed, after which the time was over
     if isinstance(cause, ApplicationError):
         text = clamped(cause.message, ERROR_CHARS_MAX)
         return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)

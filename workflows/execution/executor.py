@@ -167,8 +167,8 @@ class Executor:
             self._note_run()
         if isinstance(result, McpInputNeeded):
             self._request_states[call.id] = result.request_state
-            asked = (result.server, result.requests, result.seconds_max)
-            return (InputNeeded(call.id, *asked, started_at=started_at, at=workflow.now()),)
+            server, requests, seconds_max = result.server, result.requests, result.seconds_max
+            return (InputNeeded(call.id, server, requests, seconds_max, started_at=started_at, at=workflow.now()),)
         return (tool_returned(call.id, result, started_at, workflow.now()),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
@@ -190,7 +190,7 @@ class Executor:
         return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
 
     def _inputs(self, command: CallTool) -> McpInputs | None:
-        """Return what a call goes on with whose server has asked for something; none for one that begins."""
+        """Return the answers, with the server's own state, that a call goes on with; none for a call that begins."""
         state = self._request_states.pop(command.call.id, None)
         if not command.round:
             return None

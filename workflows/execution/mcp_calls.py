@@ -1,4 +1,4 @@
-"""Lists the tools of an agent's MCP servers, by an activity that a stop ends. Decides nothing."""
+"""Lists the tools of an agent's MCP servers, by an activity that a stop ends, and makes the inputs of their calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unlisted(Enum):
 
 
 Listing = McpResolved | Unlisted | None
-"""The catalog, or why there is none; none for an agent without MCP servers."""
+"""The catalog, or why there is none. None for an agent without MCP servers."""
 
 
 def is_stopping(inbox: Iterable[Event]) -> bool:
@@ -44,7 +44,10 @@ def is_stopping(inbox: Iterable[Event]) -> bool:
 
 
 def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
-    """Return what `budget` leaves for listing; that the time is over is the core's to say."""
+    """Return the time that `budget` leaves for listing, none without a limit.
+
+    A deadline that has passed leaves a millisecond: that the time is over is for the core to say.
+    """
     seconds = [] if budget.max_seconds is None else [budget.max_seconds]
     if budget.deadline is not None:
         seconds.append((budget.deadline - begins_at).total_seconds())
@@ -56,10 +59,8 @@ async def resolve_mcp(
 ) -> Listing:
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
-    It says how it differs from the `previous` one of the agent, by its digest.
-
-    None for an agent without any. A stop, which makes it `unwanted`, and the time limit do not wait for a server that
-    starts. Raises ActivityError.
+    It says how it differs from the catalog that the agent had before, whose digest is `previous`. A listing that takes
+    longer than `time_left`, or becomes `unwanted` by a stop, is given up. Raises ActivityError.
     """
     if not start.definition.mcp:
         return None
@@ -81,16 +82,16 @@ async def resolve_at_start(
     start: ExecutionInput, begins_at: datetime, inbox: Iterable[Event], previous: str | None
 ) -> Listing:
     """Return the catalog for a run that begins; as `resolve_mcp`."""
-    seconds = time_for(start.budget, begins_at)
-    return await resolve_mcp(start, seconds, partial(is_stopping, inbox), previous)
+    time_left = time_for(start.budget, begins_at)
+    return await resolve_mcp(start, time_left, partial(is_stopping, inbox), previous)
 
 
 def mcp_input(
     command: CallTool, traits: ToolTraits, opening: TranscriptPrefix, tenant: str, inputs: McpInputs | None
 ) -> McpCall | McpSearch | None:
-    """Return the input of a call that concerns the catalog that the run has pinned; none for any other tool's.
+    """Return the input of an MCP tool's call, or of a search in the run's catalog; none for any other tool's.
 
-    With `inputs` a call goes on whose server had asked for something.
+    With `inputs` a call goes on whose server has asked for something.
     """
     catalog, call, definition = opening.mcp, command.call, opening.definition
     if catalog is None:
@@ -113,7 +114,7 @@ def mcp_input(
 
 async def _listed(start: ExecutionInput, previous: str | None) -> McpResolved:
     try:
-        return await _attempts(start, previous)
+        return await _resolved(start, previous)
     except ActivityError as error:
         if isinstance(error.cause, ActivityTimeout):
             raise _not_in_time(start.definition, error.cause) from None
@@ -121,7 +122,7 @@ async def _listed(start: ExecutionInput, previous: str | None) -> McpResolved:
 
 
 def _not_in_time(definition: AgentDefinition, timeout: ActivityTimeout) -> ApplicationError:
-    """Return the error of a listing that was given up, with the cause of its last attempt, as far as that is known."""
+    """Return the error of a listing that took too long, with the cause of its last attempt where that is known."""
     last, tried = timeout.cause, f"given up after {MCP.total.total_seconds():g} s"
     if isinstance(last, ApplicationError):
         return ApplicationError(f"{last.message} ({tried})", type=last.type, non_retryable=True)
@@ -130,7 +131,7 @@ def _not_in_time(definition: AgentDefinition, timeout: ActivityTimeout) -> Appli
     return ApplicationError(text, type="McpUnavailable", non_retryable=True)
 
 
-async def _attempts(start: ExecutionInput, previous: str | None) -> McpResolved:
+async def _resolved(start: ExecutionInput, previous: str | None) -> McpResolved:
     definition = start.definition
     resolved: McpResolved = await workflow.execute_activity(
         RESOLVE_MCP_ACTIVITY,

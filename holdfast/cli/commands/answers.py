@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @with_server()
-def answer(  # options
+def answer(
     execution_id: UnderWayId,
     call_id: CallId = None,
     *,
@@ -44,7 +44,9 @@ def answer(  # options
     settings: Settings,
 ) -> None:
     """Answer what a tool's server asks; without values, a terminal asks for one field after another."""
-    given = [name for name, there in _given(pairs, values, opened=opened, decline=decline, cancel=cancel) if there]
+    forms = {"--set": pairs, "--values": values is not None}
+    others = {"--opened": opened, "--decline": decline, "--cancel": cancel}
+    given = [option for option, value in (forms | others).items() if value]
     if len(given) > 1:
         raise InvalidInput(f"{' and '.join(given)} exclude each other; give one of them")
 
@@ -56,12 +58,11 @@ def answer(  # options
     run_id, waiting, request = ask_server(settings, choose)
     action: InputAction = "decline" if decline else "cancel" if cancel else "accept"
     content: dict[str, JsonValue] | None = None
+    ask = not (as_json or given) and is_terminal()
     if action == "accept" and request.form is not None:
-        content = _content(run_id, waiting, request, pairs, values, ask=not (as_json or given) and is_terminal())
+        content = _content(run_id, waiting, request, pairs, values, ask=ask)
     elif action == "accept" and not opened:
-        _open(run_id, waiting, request, ask=not (as_json or given) and is_terminal())
-    elif action == "accept" and (pairs or values):
-        raise InvalidInput("the server asks you to open a link; answer with --opened once you have")
+        _open(run_id, waiting, request, ask=ask)
     person = login() if by is None else by
     problem = request.problem(InputAnswer(action=action, content=content))
     if problem is not None:
@@ -79,18 +80,6 @@ def answer(  # options
     else:
         summary = f"{action}: {waiting.call.name} {waiting.call.id} of run {run_id}"
         output.say(summary if accepted else f"run {run_id} had already ended")
-
-
-def _given(
-    pairs: list[str] | None, values: str | None, *, opened: bool, decline: bool, cancel: bool
-) -> list[tuple[str, bool]]:
-    return [
-        ("--set", bool(pairs)),
-        ("--values", values is not None),
-        ("--opened", opened),
-        ("--decline", decline),
-        ("--cancel", cancel),
-    ]
 
 
 def _content(

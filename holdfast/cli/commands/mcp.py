@@ -19,12 +19,12 @@ from holdfast.cli.options import AsJson, McpFile, Tenant, with_server
 from holdfast.cli.screens import mcp_changes, output
 from holdfast.connection.settings import Settings
 from holdfast.core.base.did_you_mean import suggestion
-from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import NO_REPORTER
-from holdfast.mcp.pool import MISSING, McpPool
+from holdfast.mcp.pool import McpPool, check_installed
 from holdfast.mcp.server_file import DEFAULT_FILE, FORM, read_servers
 from holdfast.mcp.task_keeper import NO_KEEPER
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:  # an extra
     from holdfast.mcp.task_messages import CreatedTask
 
 ABOUT_CHARS_MAX: Final = 200
-"""As much of a description, or of a tool's name with its parameters, is shown in a table."""
+"""How much of a description, or of a tool's name with its parameters, is shown in a table."""
 
 PARAMETERS_MAX: Final = 8
-"""So many parameters of a tool are shown in a table."""
+"""How many parameters of a tool are shown in a table."""
 
 
 @with_server()
@@ -62,7 +62,7 @@ def mcp(
     settings: Settings,
 ) -> None:
     """List the MCP servers that agents may name; of one, its tools, resources and prompts; or try a call."""
-    file = mcp_file or (Path(os.environ["HOLDFAST_MCP"]) if os.environ.get("HOLDFAST_MCP") else None)
+    file = mcp_file or settings.mcp_file
     servers = read_servers(file)
     if server is None:
         if call is not None:
@@ -74,7 +74,7 @@ def mcp(
     if server not in servers:
         where = f"the MCP servers of {file or DEFAULT_FILE}"
         raise InvalidInput(f"{server[:80]!r} is none of {where}; {suggestion(server, servers)}")
-    _check_installed()
+    check_installed()
     asking = busy(f"asking the MCP server {server}")
     if since is not None:
         from holdfast.client.mcp_catalogs import pinned_catalog
@@ -91,13 +91,6 @@ def mcp(
         with asking:
             answer = asyncio.run(_called(servers[server], call, _arguments(args), tenant))
         _answer(answer, as_json=as_json)
-
-
-def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("mcp") is None:
-        raise MissingPart(MISSING)
 
 
 def _arguments(text: str) -> dict[str, JsonValue]:
@@ -218,8 +211,8 @@ def _type(schema: JsonValue) -> str:
 
 def _hints(tool: McpTool, server: McpServer) -> str:
     """Return what the server says of the tool, in a word or two; unless it is trusted that is a claim."""
-    said = tool.annotations
-    words = (("read-only", said.read_only), ("idempotent", said.idempotent), ("destructive", said.destructive))
+    hints = tool.annotations
+    words = (("read-only", hints.read_only), ("idempotent", hints.idempotent), ("destructive", hints.destructive))
     shown = ", ".join(word for word, holds in words if holds)
     return f"claims: {shown}" if shown and not server.trusted else shown
 

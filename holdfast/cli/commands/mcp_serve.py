@@ -23,7 +23,7 @@ from holdfast.core.base.errors import HoldfastError, MissingPart
 
 if TYPE_CHECKING:  # an extra
     from holdfast.client import Holdfast
-    from holdfast.mcp_serve.agent_server import AgentServer
+    from holdfast.mcp_serve.agent_server import AgentServer, OnDisconnect
 
 CUT_SECONDS_MAX: Final = 5.0
 """How long a client may take to read the last answers when the program is to end."""
@@ -59,8 +59,7 @@ def mcp_serve(
     """Offer agents as the tools of an MCP server, until its client ends it or Ctrl-C."""
     if find_spec("mcp") is None:
         raise MissingPart("mcp-serve needs the extra `mcp`: install holdfast[mcp]")
-    token = os.environ.get("HOLDFAST_MCP_SERVE_TOKEN") or None
-    asyncio.run(_serve(settings, _offered(agents or [], settings), http, token, on_disconnect))
+    asyncio.run(_serve(settings, _offered(agents or [], settings), http, on_disconnect))
 
 
 def _offered(names: list[str], settings: Settings) -> Mapping[str, AgentDefinition]:
@@ -77,8 +76,7 @@ async def _serve(
     settings: Settings,
     agents: Mapping[str, AgentDefinition],
     port: int | None,
-    token: str | None,
-    on_disconnect: Literal["stop", "continue"],
+    on_disconnect: OnDisconnect,
 ) -> None:
     from holdfast.mcp_serve.agent_server import AgentServer
 
@@ -92,7 +90,7 @@ async def _serve(
         if port is None:
             await _over_stdio(server, stopping)
         else:
-            await _over_http(server, stopping, port, token)
+            await _over_http(server, stopping, port)
     finally:
         await server.close()
 
@@ -109,15 +107,16 @@ async def _over_stdio(server: AgentServer, stopping: asyncio.Event) -> None:
         return
     serving.cancel()
     _, stuck = await asyncio.wait({serving}, timeout=CUT_SECONDS_MAX)
-    if stuck:  # in the midst of writing to a client that reads nothing
+    if stuck:  # it is writing to a client that reads nothing
         await server.close()
         leave(0)
 
 
-async def _over_http(server: AgentServer, stopping: asyncio.Event, port: int, token: str | None) -> None:
-    from holdfast.mcp_serve.http_server import check_token, serving_http
+async def _over_http(server: AgentServer, stopping: asyncio.Event, port: int) -> None:
+    from holdfast.mcp_serve.http_server import TOKEN_VARIABLE, check_token, serving_http
 
-    async with serving_http(server, port, check_token(token)) as url:
+    token = check_token(os.environ.get(TOKEN_VARIABLE) or None)
+    async with serving_http(server, port, token) as url:
         callers = "callers with the token" if token else "every program of this machine"
         sys.stderr.write(f"MCP server {url}, for {callers}; Ctrl-C ends it\n")
         sys.stderr.flush()

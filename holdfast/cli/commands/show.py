@@ -55,7 +55,7 @@ def show(
     if full and view != "transcript":
         raise InvalidInput("--full works only with --transcript; add it")
     if attachment is not None:
-        out = _alone(view, out)
+        out = _output_file(view, out)
         asyncio.run(_write_attachment(settings, execution_id, attachment, out, force=force, as_json=as_json))
         return
     if out is not None or force:
@@ -63,8 +63,8 @@ def show(
     asyncio.run(_show(settings, execution_id, view, full=full, as_json=as_json))
 
 
-def _alone(view: str | None, out: str | None) -> str:
-    """Return the file to write to."""
+def _output_file(view: str | None, out: str | None) -> str:
+    """Return the file to write an attachment to. Raises InvalidInput without one, and beside a view."""
     if view is not None:
         raise InvalidInput(f"--{view} and --attachment are different views of a run; choose one of them")
     if not out:

@@ -14,9 +14,8 @@ from holdfast.core.conversation.steps import OpenCall
 
 
 def whole(execution_id: str, waiting: OpenCall, request: InputRequest) -> str:
-    """Return what is asked, with every field of the form: what one is to answer."""
-    server = waiting.pending_input.server if waiting.pending_input else ""
-    about = f"{server} asks, for {waiting.call.name} of run {execution_id}, call {waiting.call.id}"
+    """Return what the server asks, with the link or every field of the form."""
+    about = f"{waiting.input_server} asks, for {waiting.call.name} of run {execution_id}, call {waiting.call.id}"
     lines = [f"{about}, digest {short_digest(waiting.digest or '')}", request.message]
     lines += [f"open {request.url}"] if request.url else [_field_line(each) for each in request.fields]
     return printable("\n".join(lines))

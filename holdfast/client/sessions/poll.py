@@ -15,7 +15,7 @@ from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.wire.session_contracts import SessionView
 
 AWAY_SECONDS: Final = 1.0
-"""How often to look whether a session that has left the server is back: nothing tells that."""
+"""How often to look whether a session that has left the server is back: the server does not notify of that."""
 
 CHILD_ENDS: Final = {
     EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED: "child_workflow_execution_completed_event_attributes",
@@ -62,7 +62,7 @@ class SessionRun(History):
 
 
 class SessionNews(SessionRun):
-    """The same, for whoever wants to know of anything that happens after the past."""
+    """As SessionRun, but anything that happens after the past is news."""
 
     def _is_news(self) -> bool:
         return self._read > self._past
@@ -89,8 +89,8 @@ async def executions_of(temporal: Client, workflow_id: str) -> AsyncGenerator[st
         run_id, past = following, 0
 
 
-async def later(temporal: Client, workflow_id: str) -> SessionRun | Literal["closed", "ended from outside"]:
-    """Return what tells by `news` of anything that the session does from now on, or why it does nothing any more.
+async def news_from_now(temporal: Client, workflow_id: str) -> SessionNews | Literal["closed", "ended from outside"]:
+    """Return whose `news` tell of anything that the session does from now on, or why it does nothing any more.
 
     One that is away from the server is given some time to return.
     """

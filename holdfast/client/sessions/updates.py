@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
 from temporalio.client import (
@@ -78,6 +78,15 @@ class InitialSession:
     forked_from: Branch | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Update(Generic[T]):
+    """An update's name, what it carries, and the type of its answer."""
+
+    name: str
+    payload: object
+    kind: type[T]
+
+
 class SessionUpdates:
     """Asks the session of one agent."""
 
@@ -99,46 +108,27 @@ class SessionUpdates:
         again: str = "",
     ) -> T:
         """Return the session's answer to an update; where it is not on the server it begins with it."""
-        start_input, temporal = await self._start_input(), cast("Any", self._client.temporal)
+        start_input, request = await self._start_input(), _Update(update, payload, kind)
         queue = self._client.settings.task_queue
         turns = nullcontext() if id_ is None else self._client.update_queues.of(self._agent_id)
 
-        async def ask(id_: str, limit: timedelta) -> T:
+        async def ask(update_id: str, limit: timedelta) -> T:
             async with turns:
-                return await in_turn(id_, limit)
-
-        async def in_turn(id_: str, limit: timedelta) -> T:
-            if start_input.definition is None:
+                if start_input.definition is not None:
+                    return await self._ask_with_start(request, update_id, limit, start_input)
                 try:
-                    there: Any = temporal.get_workflow_handle(session_workflow_id(self._agent_id))
-                    return cast(
-                        "T", await there.execute_update(update, payload, id=id_, result_type=kind, rpc_timeout=limit)
-                    )
+                    return await self._ask(request, update_id, limit)
                 except RPCError as error:
                     if error.status is not RPCStatusCode.NOT_FOUND:
                         raise
                 await self._check_kept()
-            operation = self._start(start_input)
-            try:
-                answer = await temporal.execute_update_with_start_workflow(
-                    update,
-                    args=[payload],
-                    id=id_,
-                    start_workflow_operation=operation,
-                    result_type=kind,
-                    rpc_timeout=limit,
-                )
-            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
-                    await asyncio.wait_for(operation.workflow_handle(), START_SECONDS)  # cancelled, it would never come
-                raise
-            return cast("T", answer)
+                return await self._ask_with_start(request, update_id, limit, start_input)
 
         try:
             return await updated(
                 ask,
                 id_ or str(uuid4()),
-                served=partial(is_served, temporal, queue),
+                served=partial(is_served, self._client.temporal, queue),
                 again=WITH_START_AGAIN,
                 lost_again=True,
                 stored=id_ is not None,
@@ -152,6 +142,34 @@ class SessionUpdates:
             why = await cause_of_silence(self._client.temporal, queue, session_workflow_id(self._agent_id))
             again = again or f"the {update} may have been applied; repeating it is safe"
             raise ServerUnavailable(f"no answer for agent {self._agent_id} in time: {why}; {again}") from None
+
+    async def _ask(self, update: _Update[T], update_id: str, limit: timedelta) -> T:
+        """Return the answer of a session that is on the server."""
+        session: Any = self._client.temporal.get_workflow_handle(session_workflow_id(self._agent_id))
+        answer = await session.execute_update(
+            update.name, update.payload, id=update_id, result_type=update.kind, rpc_timeout=limit
+        )
+        return cast("T", answer)
+
+    async def _ask_with_start(
+        self, update: _Update[T], update_id: str, limit: timedelta, start_input: SessionInput
+    ) -> T:
+        """Return the session's answer, and start the session where it is not on the server."""
+        operation, temporal = self._start(start_input), cast("Any", self._client.temporal)
+        try:
+            answer = await temporal.execute_update_with_start_workflow(
+                update.name,
+                args=[update.payload],
+                id=update_id,
+                start_workflow_operation=operation,
+                result_type=update.kind,
+                rpc_timeout=limit,
+            )
+        except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
+                await asyncio.wait_for(operation.workflow_handle(), START_SECONDS)  # cancelled, it would never come
+            raise
+        return cast("T", answer)
 
     async def _check_kept(self) -> None:
         """Raise AgentNotFound unless the agent's session was kept when it left the server."""

@@ -39,12 +39,14 @@ PICTURE_BYTES_MAX: Final = 3_750_000
 """The largest file that is shown as a picture: 5 MB as base64, the most that the strictest API takes."""
 
 EXACT_BYTES_MAX: Final = 10_000
-"""Up to this size a file's bytes are told exactly."""
+"""Up to this size people are shown a file's bytes exactly."""
 
-ILLEGAL_IN_FILE_NAME: Final = re.compile(r"[/\\\x00-\x1f\x7f]")
+_ILLEGAL_IN_FILE_NAME: Final = r"/\\\x00-\x1f\x7f"
+"""The characters of a path, of another line, and of a terminal's commands, as the inside of a class."""
 
 FileName = Annotated[
-    str, StringConstraints(min_length=1, max_length=ATTACHMENT_NAME_CHARS_MAX, pattern=r"^[^/\\\x00-\x1f\x7f]+$")
+    str,
+    StringConstraints(min_length=1, max_length=ATTACHMENT_NAME_CHARS_MAX, pattern=f"^[^{_ILLEGAL_IN_FILE_NAME}]+$"),
 ]
 """A file's name: one line, no path."""
 
@@ -92,7 +94,8 @@ def attached_line(name: str, media_type: str, size: int) -> str:
 
 def legal_file_name(text: str) -> str:
     """Return the last part of a foreign name, path or address as a file's name; empty where nothing of it can be."""
-    return ILLEGAL_IN_FILE_NAME.sub("_", encodable(re.split(r"[/\\]", text)[-1]))[:ATTACHMENT_NAME_CHARS_MAX]
+    last = encodable(re.split(r"[/\\]", text)[-1])
+    return re.sub(f"[{_ILLEGAL_IN_FILE_NAME}]", "_", last)[:ATTACHMENT_NAME_CHARS_MAX]
 
 
 def legal_media_type(text: str) -> str:

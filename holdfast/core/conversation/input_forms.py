@@ -23,7 +23,7 @@ OPTIONS_MAX: Final = 200
 """The most options of a field."""
 
 PROBLEM_CHARS_MAX: Final = 200
-"""As much of a foreign name or value is shown in an error."""
+"""How much of a foreign name or value is shown in an error."""
 
 FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 """`choice` is one of a field's options, `choices` any of them."""
@@ -31,6 +31,7 @@ FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 YES: Final = frozenset({"yes", "y", "true", "1"})
 NO: Final = frozenset({"no", "n", "false", "0"})
 
+_EXAMPLES: Final = {"date": "2026-07-28", "date-time": "2026-07-28T12:00Z"}
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
@@ -97,23 +98,18 @@ class FormField:
         match self.kind, value:
             case "text", str():
                 return self._format_problem(value)
-            case "boolean", bool():
-                return None
-            case "integer" | "number", bool():
-                pass
-            case "integer" | "number", int():
-                return None
-            case "number", float():
-                return None
-            case "integer", float() if value.is_integer():
-                return None
             case "choice", str():
                 return self._option_problem(value)
             case "choices", list():
                 return next((why for each in value if (why := self._option_problem(each))), None)
+            case ("boolean", bool()) | ("number", float()):
+                return None
+            case "integer" | "number", int() if not isinstance(value, bool):
+                return None
+            case "integer", float() if value.is_integer():
+                return None
             case _:
-                pass
-        return f"{_shown(value)} does not fit ({self.hint})"
+                return f"{_shown(value)} does not fit ({self.hint})"
 
     def _option_problem(self, value: JsonValue) -> str | None:
         values = [each for each, _ in self.options]
@@ -133,9 +129,7 @@ class FormField:
                 case _:
                     pass
         except ValueError:
-            return (
-                f"{_shown(value)} is no {self.format}, such as 2026-07-28{'' if self.format == 'date' else 'T12:00Z'}"
-            )
+            return f"{_shown(value)} is no {self.format}, such as {_EXAMPLES[self.format]}"
         return None
 
     def _range_problem(self, value: float, unit: str) -> str | None:

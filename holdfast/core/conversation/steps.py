@@ -241,6 +241,11 @@ class OpenCall(Frozen):
             return None
         return next(iter(self.pending_input.requests), None)
 
+    @property
+    def input_server(self) -> str:
+        """The server that asks for input, or has asked; empty where none has."""
+        return self.pending_input.server if self.pending_input else ""
+
 
 class RevisedAnswer(Frozen):
     """The text that the hook `hook` put in place of the model's."""

@@ -192,7 +192,7 @@ class ApprovalExpired:
 
 @dataclass(frozen=True, slots=True)
 class InputNeeded:
-    """The server of a running call asks a person for something before it goes on; none of `requests`: it goes on alone.
+    """The server of a running call asks a person for something first; without `requests` the call goes on at once.
 
     Nobody has more than `seconds_max` to answer. The driver has the state that the server wants back.
     """

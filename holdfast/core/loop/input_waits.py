@@ -36,7 +36,7 @@ from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import InputRequested, InputResolved
 
 RECORDED_CHARS_MAX: Final = 500
-"""As much of a request's message is stored with its call, and shown to the model."""
+"""How much of a request's message is stored with its call, and shown to the model."""
 
 Moved = tuple[OpenCall, ErrorRecord | None]
 """The call as it is now, with an error if it does not go on."""
@@ -112,7 +112,7 @@ def _answered(transition: Transition, each: OpenCall, event: InputAnswered) -> M
 
 def _resolved(transition: Transition, each: OpenCall, request: InputRequest, answer: InputAnswer | None) -> OpenCall:
     """Return the call with the record of an answer, or of none in time."""
-    server, digest = each.pending_input.server if each.pending_input else "", each.digest or ""
+    server, digest = each.input_server, each.digest or ""
     facts = {"action": answer.action, "by": answer.by} if answer else {"action": "expired", "by": ""}
     transition.emit(InputResolved, call_id=each.call.id, server=server, request=request, digest=digest, **facts)
     message = clamped(request.message, RECORDED_CHARS_MAX)
@@ -124,9 +124,8 @@ def _resolved(transition: Transition, each: OpenCall, request: InputRequest, ans
 
 def _expired(transition: Transition, each: OpenCall, request: InputRequest) -> Moved:
     each = _resolved(transition, each, request, None)
-    server = each.pending_input.server if each.pending_input else ""
-    text = f"the server {server!r} asked a person {clamped(request.message, RECORDED_CHARS_MAX)!r}"
-    text = f"{text}, and nobody answered in time: the call did not go on"
+    asked = f"the server {each.input_server!r} asked a person {clamped(request.message, RECORDED_CHARS_MAX)!r}"
+    text = f"{asked}, and nobody answered in time: the call did not go on"
     return each, ErrorRecord(type="InputExpired", message=text, source=each.call.name)
 
 

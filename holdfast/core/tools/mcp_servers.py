@@ -96,11 +96,12 @@ class McpServer(Frozen):
     may use, by the server's own names; none means all, without `tools_deny`.
 
     `trusted` believes the server's annotations: a tool that it calls read-only or idempotent is repeated after a lost
-    worker. Any other call is made at most once. `timeout_seconds` is how long one call may take,
-    `answer_seconds` how long a person may take to answer what the server asks meanwhile, and
+    worker. Any other call is made at most once.
+
+    `start_timeout_seconds` is how long the server may take to start and to say what it is, `timeout_seconds` how long
+    one call may take, `answer_seconds` how long a person may take to answer what the server asks meanwhile, and
     `task_seconds_max` how long a task may take that the server makes of a call.
 
-    `start_timeout_seconds` is how long the server may take to start and to say what it is.
     A server that a command starts lives as long as its worker: when another process of it answers a run, the model is
     told that what it remembered is gone. `stateless` says that it remembers nothing.
     """
@@ -155,7 +156,7 @@ class McpServer(Frozen):
         return tuple(text for text in (*texts, *oauth) if text)
 
     @property
-    def begins(self) -> str:
+    def tool_prefix(self) -> str:
         """What the names of its tools begin with."""
         return f"{self.name}_" if self.prefix is None else self.prefix
 

@@ -40,7 +40,7 @@ RESULT_BYTES_MAX: Final = 32 * 1024
 """The most that they take together; the best one is returned whatever its schema takes."""
 
 QUERY_CHARS_MAX: Final = 1_000
-"""As much of a query is read."""
+"""How much of a query is read."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 

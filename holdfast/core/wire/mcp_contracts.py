@@ -18,7 +18,7 @@ from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.tools.mcp_servers import McpChoice
 
 MCP_LEFT_OUT_MAX: Final = 20
-"""How many lines about left out MCP tools a history keeps."""
+"""How many lines about MCP tools that were left out a history keeps."""
 
 REQUEST_STATE_BYTES_MAX: Final = 65_536
 """The largest state of a server that asks a person for something: the history has it twice in each round."""
@@ -77,8 +77,8 @@ class McpResolved(Frozen):
 class McpCall(SparseForm):
     """One call of an MCP server's tool, by the name and the catalog that the run has pinned.
 
-    With `inputs` it goes on with a call whose server has asked for something. The `tenant` is for
-    the server's credentials.
+    With `inputs` it goes on with a call whose server has asked for something. The `tenant` is for the server's
+    credentials.
     """
 
     catalog: Digest

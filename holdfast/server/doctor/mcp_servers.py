@@ -82,7 +82,8 @@ def _without_foreign_names(agent: AgentDefinition, known: Mapping[str, McpServer
         return agent
     servers = [known.get(each) if isinstance(each, str) else each for each in agent.mcp]
     prefixes = tuple(
-        f"{name}_" if server is None else server.begins for name, server in zip(agent.mcp_names, servers, strict=True)
+        f"{name}_" if server is None else server.tool_prefix
+        for name, server in zip(agent.mcp_names, servers, strict=True)
     )
 
     def own(names: tuple[str, ...]) -> tuple[str, ...]:
