@@ -18,7 +18,8 @@ from anyio import CancelScope
 from mcp.client import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, InputRequiredResult
+from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, CallToolResult, Implementation, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
@@ -47,8 +48,13 @@ CLOSE_SECONDS_MAX: Final = 5.0
 PLACE_CHARS_MAX: Final = 80
 """How much of a server's address, or command, stands in an error: the cause comes behind it."""
 
-LOST: Final = (CONNECTION_CLOSED, "Connection closed")
-"""The code and the text that the SDK itself gives a request whose answer never came: servers use the code, too."""
+LOST: Final = (
+    (CONNECTION_CLOSED, "Connection closed"),
+    (CONNECTION_CLOSED, "SSE stream "),
+    (PARSE_ERROR, "Failed to parse SSE message"),
+)
+"""The codes, and the beginnings of the texts, that the SDK itself gives a request whose answer never came, or not
+whole: servers use the codes, too."""
 
 T = TypeVar("T")
 
@@ -88,6 +94,7 @@ class McpConnection:
         self._ended = False
         self._ended_why = ""
         self._fates: dict[str, Fate] = {}
+        self._mirrored: dict[str, dict[str, str]] = {}
         self._unanswered = UnansweredQuestions()
 
     async def __aenter__(self) -> Self:
@@ -166,13 +173,15 @@ class McpConnection:
         on_progress: OnProgress | None = None,
         inputs: McpInputs | None = None,
         on_task: OnTask | None = None,
+        parameters: Mapping[str, JsonValue] | None = None,
     ) -> McpAnswer:
         """Call a tool, once, and return its answer, or what its server asks a person for first (`questions`).
 
         `inputs` goes on with a call whose server has asked. `meta` goes into the request's `_meta`. Cancelling this
         cancels the call at the server. A task that the server makes of it is answered by `on_task`, in its own time
-        (`mcp.tasks`). Raises McpUnavailable when nothing was sent, McpCallFailed for an error of the server's, and
-        McpOutcomeUnknown.
+        (`mcp.tasks`). Arguments that the tool's schema `parameters` marks for headers go there, too: the SDK sends
+        only those of tools that this very connection has listed. Raises McpUnavailable when nothing was sent,
+        McpCallFailed for an error of the server's, and McpOutcomeUnknown.
         """
         session = self.client.session
         await self._credentials.check()
@@ -189,6 +198,8 @@ class McpConnection:
             allow_claimed=True,
         )
         unanswered = self._unanswered.begin()
+        if parameters is not None and self.client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._mirrored[token] = mcp_param_headers(x_mcp_header_map(parameters), arguments)
         try:
             async with asyncio.timeout(limit):
                 result = await self._or_lost(doing)
@@ -198,6 +209,7 @@ class McpConnection:
             raise self._judged(error, self._fates.get(token)) from None
         finally:
             self._fates.pop(token, None)
+            self._mirrored.pop(token, None)
             self._unanswered.end(unanswered)
         if isinstance(result, InputRequiredResult):
             questions = questions_of(result, self._named(tool))
@@ -225,7 +237,7 @@ class McpConnection:
         try:
             return await doing
         except MCPError as error:
-            if (error.error.code, error.error.message) == LOST:
+            if any(error.error.code == code and error.error.message.startswith(begins) for code, begins in LOST):
                 why = self._ended_why or self._text(error)
                 raise McpOutcomeUnknown(f"{self._named()} broke the connection: {why}") from None
             raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
@@ -264,7 +276,7 @@ class McpConnection:
         server = self.server
         if server.url is not None:
             await self._credentials.check()
-            async with http_client(self._credentials, self._fates) as http:
+            async with http_client(self._credentials, self._fates, self._mirrored) as http:
                 url = self._credentials.resolved(server.url)
                 yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, Literal
@@ -75,16 +75,19 @@ class _Counted(httpx2.AsyncByteStream):
 class _Transport(httpx2.AsyncHTTPTransport):
     """Bounds answers that come as a whole, and notes what became of each request that has a token.
 
-    A stream of events has bounded events instead (`connection`).
+    A stream of events has bounded events instead (`connection`). `mirrored` has headers for the requests of a token.
     """
 
-    def __init__(self, fates: dict[str, Fate]) -> None:
+    def __init__(self, fates: dict[str, Fate], mirrored: Mapping[str, Mapping[str, str]]) -> None:
         super().__init__()
         self._fates = fates
+        self._mirrored = mirrored
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         token = _token_of(request)
+        if token is not None:
+            request.headers.update(self._mirrored.get(token, {}))
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
@@ -154,16 +157,18 @@ def _is_error(body: bytes) -> bool:
     return isinstance(message, dict) and "error" in message
 
 
-def http_client(credentials: Credentials, fates: dict[str, Fate]) -> httpx2.AsyncClient:
+def http_client(
+    credentials: Credentials, fates: dict[str, Fate], mirrored: Mapping[str, Mapping[str, str]]
+) -> httpx2.AsyncClient:
     """Return a client that sends what `credentials` has; a call's own time limit bounds the silence within an answer.
 
-    `fates` gets what became of each request with a token (REQUEST_META).
+    `fates` gets what became of each request with a token (REQUEST_META), and `mirrored` has headers for some of them.
     """
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
     # without compression, so that the bytes counted are the bytes kept
     sent = {"Accept-Encoding": "identity"}
     auth = ServerAuth(credentials, fates)
-    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates), auth=auth)
+    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates, mirrored), auth=auth)
 
 
 def _token_of(request: httpx2.Request) -> str | None:

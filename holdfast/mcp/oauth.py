@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, cast
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -56,6 +57,7 @@ class OAuthGrant:
         if server.oauth is None:
             raise ValueError("the server has no `oauth`")
         self._oauth: McpOAuth = server.oauth
+        self._url = server.url or ""
         self._named = f"the MCP server {server.name!r}"
         self._resolve = resolve
         self._hide = hide
@@ -85,6 +87,8 @@ class OAuthGrant:
             form["scope"] = self._resolve(oauth.scope)
         if oauth.audience is not None:
             form["audience"] = self._resolve(oauth.audience)
+        if resource := _address(self._resolve(self._url)) if oauth.resource is None else self._resolve(oauth.resource):
+            form["resource"] = resource
         if oauth.refresh_token_file is None:
             await self._ask(form)
             return
@@ -196,6 +200,14 @@ class OAuthGrant:
 
     def _unavailable(self, why: str) -> McpUnavailable:
         return McpUnavailable(f"{self._named} cannot be used: {why}")
+
+
+def _address(url: str) -> str:
+    """Return the address by which a server is known: without what may be secret, a password or a query."""
+    parts = urlsplit(url)
+    return parts._replace(
+        scheme=parts.scheme.lower(), netloc=parts.netloc.rpartition("@")[2].lower(), query="", fragment=""
+    ).geturl()
 
 
 def _object(body: bytes) -> dict[str, object]:

@@ -143,7 +143,12 @@ async def call_mcp_tool(
             async with pool.connection(server, context.execution_id, context.tenant) as connection:
                 meta = {KEY_META: context.idempotency_key}
                 answer = await connection.call(
-                    tool.tool, arguments, meta=meta, on_progress=report, on_task=on_task, inputs=inputs
+                    *(tool.tool, arguments),
+                    meta=meta,
+                    on_progress=report,
+                    on_task=on_task,
+                    inputs=inputs,
+                    parameters=tool.parameters,
                 )
         except McpUnavailable:
             if tried == TRIES_MAX:

@@ -93,6 +93,7 @@ async def serving_http(agents: AgentServer, port: int, token: str | None) -> Asy
         )
         config = uvicorn.Config(
             application if token is None else _WithToken(application, token),
+            http="h11",  # httptools, where it is installed, keeps white space around a header's value
             log_config=None,
             access_log=False,
             lifespan="on",

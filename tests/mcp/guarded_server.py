@@ -1,6 +1,7 @@
 """The server of `servers`, over HTTP, for holders of a token: `python guarded_server.py http PORT FILE`.
 
-FILE has the tokens that count, one a line. The tool `seen` returns what came with its call.
+FILE has the tokens that count, one a line. The tool `seen` returns what came with its call, `deliver` wants its
+argument in a header, too, and `revoke` ends every token.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from mcp.server.mcpserver import Context
+from pydantic import Field
 from servers import note, server  # type: ignore[import-not-found]  # beside this program
 from starlette.types import Receive, Scope, Send
 
@@ -24,6 +26,21 @@ def seen(ctx: Context[Any, Any]) -> str:
     """Return the token and the `_meta` of this call."""
     meta = ctx.request_context.meta
     return json.dumps({"token": CLAIMED[-1], "meta": dict(meta) if meta else {}})
+
+
+@server.tool()  # type: ignore[untyped-decorator]  # not found
+def deliver(city: Annotated[str, Field(json_schema_extra={"x-mcp-header": "City"})]) -> str:
+    """Deliver to a city, which a gateway before the server routes by."""
+    note(f"deliver {city}")
+    return f"delivered to {city}"
+
+
+@server.tool()  # type: ignore[untyped-decorator]  # not found
+def revoke() -> str:
+    """End the tokens that count: the next request is refused."""
+    TOKENS.write_text("none", encoding="utf-8")
+    note("revoke")
+    return "revoked"
 
 
 app = server.streamable_http_app()

@@ -20,7 +20,7 @@ from tests.mcp.places import connection, noted, odd, over_http, trial, until_not
 
 pytestmark = pytest.mark.timeout(60)
 
-REFUSAL = b'{"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "no"}}'
+DECLINED = b'{"jsonrpc": "2.0", "id": 2, "error": {"code": -32000, "message": "no"}}'
 
 
 async def test_a_call_over_stdio_is_answered_with_text_and_value(tmp_path: Path) -> None:
@@ -105,6 +105,14 @@ async def test_a_server_that_dies_in_a_call_leaves_its_outcome_unknown_and_later
     assert noted(ledger) == ["die"]
 
 
+async def test_an_http_server_that_dies_in_a_call_leaves_its_outcome_unknown(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with over_http(ledger) as (place, _), connection(place) as server:
+        with pytest.raises(McpOutcomeUnknown, match="broke the connection"):
+            await server.call("die", {})
+    assert noted(ledger) == ["die"]
+
+
 async def test_a_call_to_an_http_server_that_has_gone_was_not_sent(tmp_path: Path) -> None:
     async with over_http(tmp_path / "ledger") as (place, process), connection(place) as server:
         process.kill()
@@ -152,13 +160,14 @@ async def test_an_error_that_sounds_like_a_lost_connection_is_an_error_and_the_c
         (200, b"<html>", "text/html", McpOutcomeUnknown),
         (200, b"", "application/json", McpOutcomeUnknown),
         (202, b"", "text/plain", McpOutcomeUnknown),
+        (200, b" " * 50_000_000, "application/json", McpOutcomeUnknown),
+        (200, b"data: " + b"x" * 50_000_000 + b"\n\n", "text/event-stream", McpOutcomeUnknown),
+        (200, b"", "text/event-stream", McpOutcomeUnknown),
+        (200, b"data: {}\n\n", "text/event-stream", McpOutcomeUnknown),
+        (200, b'data: {"jsonrpc": "2.0", "id": 2, "resu', "text/event-stream", McpOutcomeUnknown),
+        (200, b"data: " + DECLINED + b"\n\n", "text/event-stream", McpCallFailed),
         (401, b"", "text/plain", McpCallFailed),
-        (
-            200,
-            b'{"jsonrpc": "2.0", "id": 2, "error": {"code": -32000, "message": "no"}}',
-            "application/json",
-            McpCallFailed,
-        ),
+        (200, DECLINED, "application/json", McpCallFailed),
     ],
 )
 async def test_what_an_http_server_answers_says_whether_the_call_can_have_had_an_effect(
@@ -180,6 +189,13 @@ async def test_a_header_that_would_hold_a_line_end_is_refused_without_its_value(
 
 async def test_a_flood_of_notifications_harms_no_call() -> None:
     async with connection(odd("flood")) as server:
+        assert (await server.call("go", {})).text == "after"
+
+
+async def test_a_flood_of_notifications_in_a_stream_harms_no_call_over_http() -> None:
+    noise = b'data: {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n\n' * 20_000
+    last = b'data: {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "after"}]}}\n\n'
+    async with answering_calls(200, noise + last, "text/event-stream") as place, connection(place) as server:
         assert (await server.call("go", {})).text == "after"
 
 

@@ -82,8 +82,29 @@ async def test_client_credentials_get_a_token_once_for_all_calls_and_connections
             assert set(await asyncio.gather(*(called() for _ in range(8)))) == {"access-1"}
         finally:
             await pool.close()
-    expected = {"grant_type": "client_credentials", "scope": "tools", "basic": "holdfast:pssst"}
+    expected = {"grant_type": "client_credentials", "scope": "tools", "basic": "holdfast:pssst", "resource": place.url}
     assert endpoint.asked == [expected]
+
+
+@pytest.mark.parametrize(
+    ("entry", "sent"),
+    [
+        (None, "https://x.example:8443/mcp"),
+        ("https://x.example", "https://x.example"),
+        ("", None),
+    ],
+)
+async def test_a_token_is_asked_for_the_server_it_goes_to_and_no_secret_of_its_url_with_it(
+    tmp_path: Path, entry: str | None, sent: str | None
+) -> None:
+    async with token_endpoint(tmp_path / "accepted") as endpoint:
+        fields = {"token_url": endpoint.url, "client_id": "a", "client_secret": "b", "resource": entry}
+        oauth = McpOAuth.model_validate(fields)
+        place = McpServer(name="till", url="https://me:${WORD}@X.example:8443/mcp?key=${WORD}", oauth=oauth)
+        grant = Credentials(place, {"WORD": "pssst"}).grant
+        assert grant is not None
+        await grant.token()
+    assert endpoint.asked[0].get("resource") == sent
 
 
 async def test_a_token_that_ends_is_renewed_before_the_next_call(tmp_path: Path) -> None:

@@ -130,11 +130,12 @@ async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue],
 
 
 async def _own_name(connection: McpConnection, name: str) -> str:
-    """Return the server's name of the tool that is called so by it, or by models."""
+    """Return the server's name of the tool that is called so by it, or by models.
+
+    The list that this takes also tells the SDK which arguments the server wants in headers.
+    """
     from holdfast.mcp.listing import catalog_of
 
-    if not name.startswith(connection.server.tool_prefix):
-        return name
     tools = (await catalog_of([connection])).tools
     if any(each.tool == name for each in tools):
         return name

@@ -61,7 +61,8 @@ Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
 class McpOAuth(Frozen):
     """How a worker gets access tokens for a server: by its own client credentials, or by a refresh token in a file.
 
-    `client_auth` is how the client shows its secret to `token_url`: in the header, or in the form. A rotated refresh
+    `client_auth` is how the client shows its secret to `token_url`: in the header, or in the form. `resource` is what
+    the token is to be good for (RFC 8707), by default the server's `url`; an empty one is not sent. A rotated refresh
     token replaces the file. Values may refer to variables, files and the tenant, as those of a server's entry.
     """
 
@@ -71,6 +72,7 @@ class McpOAuth(Frozen):
     client_auth: Literal["basic", "post"] = "basic"
     scope: Entry | None = None
     audience: Entry | None = None
+    resource: Annotated[str, Field(max_length=2_000)] | None = None
     refresh_token_file: Entry | None = None
 
     @model_validator(mode="after")
