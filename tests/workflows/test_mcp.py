@@ -180,6 +180,34 @@ async def test_the_time_limit_does_not_wait_for_a_server_that_starts(serve: Serv
     assert served.endpoint.requests == ()
 
 
+@pytest.mark.parametrize("handoff", [True, False])
+async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_goes_on(
+    serve: Serve, *, handoff: bool
+) -> None:
+    program = "import time; time.sleep(60)"
+    slow = {"till": McpServer(name="till", command=(sys.executable, "-c", program))}
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    budget, rule = ExecutionBudget(max_seconds=10), ApprovalRule(tools=("look",))
+    front = AgentDefinition(name="front", tools=("look",), handoffs=("clerk",), approvals=(rule,), budget=budget)
+    script = [call("handoff", agent="clerk") if handoff else call("look"), say("never")]
+    async with serve(script, [look], mcp=slow) as served:
+        execution_id = await served.client.start(front, "add", subagents=[AGENT])
+        if not handoff:
+            [call_id] = await waiting_calls(served.client, execution_id)
+            change = DefinitionChange(definition=replace(front, mcp=("till",)), subagents=(AGENT,))
+            await served.client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, change)
+            await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        await replayed(served.client, execution_id)
+        assert len(served.endpoint.requests) == 1
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+
+
 async def test_a_run_that_continues_as_new_keeps_its_tools(serve: Serve, tmp_path: Path, settings: Settings) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_add", a=1, b=2), call("till_add", a=3, b=4), say("done")]

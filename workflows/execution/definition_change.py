@@ -105,7 +105,7 @@ async def _resolved(
 ) -> ResolvedChange:
     mcp = await resolve_mcp(start, None, unwanted, state.mcp_catalog)
     if isinstance(mcp, Unlisted):
-        raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
+        raise InvalidInput(f"the run was to end while the MCP servers of {start.definition.name!r} were listed")
     catalog = await resolve_tools(start.definition, mcp)
     opening = opening_of(start.definition, catalog, start.subagents)
     definition = replace(opening.definition, llm=priced(start.definition.llm, catalog))
