@@ -123,6 +123,12 @@ def insist(size: int = 1) -> InputRequiredResult:
     return InputRequiredResult(request_state="x" * size)
 
 
+@server.tool()
+def refuse() -> str:
+    """Say which token is refused."""
+    raise ToolError(f"refused: {os.environ['TOKEN']}")
+
+
 class Answer(BaseModel):
     value: str
 
