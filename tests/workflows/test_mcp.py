@@ -241,6 +241,33 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
 
 
+async def test_a_change_does_not_wait_for_the_servers_of_the_change_before_it(serve: Serve, tmp_path: Path) -> None:
+    ledger, begun = tmp_path / "mcp", tmp_path / "begun"
+    program = f"import time; open({str(begun)!r}, 'a').write('x\\n'); time.sleep(60)"
+    slow = McpServer(name="slow", command=(sys.executable, "-c", program))
+    waiting = AgentDefinition(name="clerk", tools=("look",), approvals=(ApprovalRule(tools=("look",)),))
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    script = [call("look"), call("till_add", a=1, b=2), say("done")]
+    async with serve(script, [look], mcp={**stdio(ledger), "slow": slow}) as served:
+        execution_id = await served.client.start(waiting, "look")
+        [call_id] = await waiting_calls(served.client, execution_id)
+        handle = served.client.temporal.get_workflow_handle(execution_id)
+        await handle.signal(CHANGE_SIGNAL, DefinitionChange(definition=replace(waiting, mcp=("slow",))))
+        await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        await until_noted(begun, "x")
+        await handle.signal(CHANGE_SIGNAL, DefinitionChange(definition=replace(waiting, mcp=("till",))))
+        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        await replayed(served.client, execution_id)
+    assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
+    [warning] = [each for each in state.running.warnings if "not changed" in each]
+    assert "changed once more" in warning
+
+
 async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> None:
     script = [call("till_wait", seconds=3), say("done")]
     async with serve(script, mcp=stdio(tmp_path / "mcp")) as served:
