@@ -60,9 +60,13 @@ CATALOGS_MAX: Final = 64
 
 
 class _Pinned(NamedTuple):
-    """A catalog's tools by name, as the server described them and as tools of ours, and the servers to call."""
+    """A catalog's tools by name, as the server described them and as tools of ours, and the servers to call.
+
+    `inline` are the names of those that the agent's definition describes.
+    """
 
     servers: Mapping[str, McpServer]
+    inline: frozenset[str]
     described: Mapping[str, McpTool]
     proxies: Mapping[str, McpProxyTool]
 
@@ -126,6 +130,9 @@ class McpTools:
         tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
         if proxy is None:
             text = f"this worker knows no MCP server {tool.server!r} (any more); add it to its mcp.yaml and restart it"
+            if tool.server in pinned.inline:
+                text = f"this worker refuses the MCP server {tool.server!r}, which the agent describes itself"
+                text = f"{text}; start it with --mcp-inline, as the one that listed the server was"
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
@@ -163,7 +170,8 @@ class McpTools:
             proxies = {each.name: each for each in proxy_tools(tools, servers)}
             while len(self._catalogs) >= CATALOGS_MAX:
                 self._catalogs.pop(next(iter(self._catalogs)))
-            self._catalogs[catalog] = _Pinned(servers, {each.name: each for each in tools}, proxies)
+            inline = frozenset(each.name for each in stored.inline)
+            self._catalogs[catalog] = _Pinned(servers, inline, {each.name: each for each in tools}, proxies)
         return self._catalogs[catalog]
 
     async def _attempted(

@@ -108,13 +108,13 @@ class Inventory:
     ) -> Equipment:
         """Return what the agent runs with, its MCP servers listed now; as `equip`, and as listing.
 
-        Raises InvalidInput when a stop comes into `inbox` meanwhile.
+        Raises InvalidInput when a stop or the time limit comes into `inbox` meanwhile.
         """
         if not definition.mcp:
             return self.equip(definition, origin)
         listed = await self.mcp.listed(definition, inbox, previous)
         if listed is None:
-            raise InvalidInput(f"the run was stopped while the MCP servers of {definition.name!r} were listed")
+            raise InvalidInput(f"the run was to end while the MCP servers of {definition.name!r} were listed")
         return self.equip(definition, origin, listed)
 
     async def equip_first(

@@ -13,7 +13,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
-from holdfast.core.loop.events import Event, MessageArrived, StopRequested
+from holdfast.core.loop.events import Event, MessageArrived, StopRequested, TimerFired
 from holdfast.core.loop.pending_messages import ROLES, ROLES_RULE
 from holdfast.core.wire.contracts import StopRequest
 
@@ -53,6 +53,11 @@ class Inbox:
 def is_stop(event: Event) -> bool:
     """Return whether `event` asks the execution to stop."""
     return isinstance(event, StopRequested)
+
+
+def is_end(event: Event) -> bool:
+    """Return whether `event` is to end the execution: a stop, or its time limit."""
+    return isinstance(event, StopRequested | TimerFired)
 
 
 def stop_event(reason: str, mode: StopMode, context: Mapping[str, JsonValue], at: datetime) -> StopRequested:

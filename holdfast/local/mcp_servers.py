@@ -13,7 +13,7 @@ from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_changes import PinnedCatalog, tool_changes
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.mcp_contracts import MCP_LEFT_OUT_MAX
-from holdfast.local.inbox import Inbox, is_stop
+from holdfast.local.inbox import Inbox, is_end
 from holdfast.mcp.errors import FINAL, McpUnavailable
 from holdfast.mcp.pool import McpPool, check_installed
 from holdfast.mcp.server_file import McpServers, servers_from
@@ -66,23 +66,23 @@ class LocalMcpServers:
     async def listed(
         self, definition: AgentDefinition, inbox: Inbox, previous: str | None, seconds_max: float | None = None
     ) -> ListedTools | None:
-        """Return the tools of the agent's servers as they are now; none when a stop comes first, or the time is over.
+        """Return the tools of the agent's servers as they are now; none when a stop or the time limit comes first.
 
         They say what is new since the agent's catalog `previous`, if this process has listed that. Raises what the last
         try raised: InvalidInput, McpUnavailable, McpCallFailed.
         """
         listing = asyncio.create_task(self._catalog(definition))
-        stop = asyncio.create_task(inbox.until(is_stop))
+        end = asyncio.create_task(inbox.until(is_end))
         self._listings.add(listing)
         listing.add_done_callback(self._listings.discard)
         # one that is cancelled can end with an error that nobody reads
         listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
-            await asyncio.wait((listing, stop), timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((listing, end), timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
             return self._pinned(listing.result(), definition, previous) if listing.done() else None
         finally:
             listing.cancel()
-            stop.cancel()
+            end.cancel()
 
     async def close(self) -> None:
         """Close the connections, and end the servers that were started; in bounded time."""

@@ -212,14 +212,15 @@ class McpConnection:
             self._mirrored.pop(token, None)
             self._unanswered.end(unanswered)
         if isinstance(result, InputRequiredResult):
-            questions = questions_of(result, self._named(tool))
+            questions = questions_of(result, self._named(tool), self._credentials.redacted)
             return McpAnswer(questions.text, questions=questions)
         if isinstance(result, CreatedTask) and on_task is not None:
             return await on_task(result)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
         answer = replace(answer_of(result), process=self.process)
-        return answer.with_note(unanswered_text(unanswered)) if unanswered else answer
+        answer = self.without_secrets(answer)
+        return answer.with_note(self._credentials.redacted(unanswered_text(unanswered))) if unanswered else answer
 
     def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
         """Return the error of a call in the light of what became of its request over HTTP."""
@@ -298,6 +299,10 @@ class McpConnection:
         with suppress(Exception):
             text = str(error)
         return self.redacted(text or type(error).__name__)
+
+    def without_secrets(self, answer: McpAnswer) -> McpAnswer:
+        """Return the answer; an error without the values that the credentials read: servers say what they refuse."""
+        return replace(answer, text=self._credentials.redacted(answer.text)) if answer.is_error else answer
 
     def redacted(self, text: str) -> str:
         """Return a server's text in one line, bounded, without the values that its credentials read."""

@@ -6,7 +6,7 @@ call: it is told at once that nobody answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -54,27 +54,30 @@ class ServerQuestions:
         return f"[the server asks a person before it goes on: {asked}]"
 
 
-def questions_of(result: InputRequiredResult, named: str) -> ServerQuestions:
-    """Return what the server `named` asks for. Raises McpCallFailed for what no person could be shown, or too much."""
+def questions_of(result: InputRequiredResult, named: str, redacted: Callable[[str], str] = str) -> ServerQuestions:
+    """Return what the server `named` asks for, its messages `redacted`.
+
+    Raises McpCallFailed for what no person could be shown, or too much.
+    """
     state, asked = result.request_state, result.input_requests or {}
     if state is not None and (size := len(state.encode("utf-8", "surrogatepass"))) > REQUEST_STATE_BYTES_MAX:
         about = f"its state has {size:,} bytes, at most {REQUEST_STATE_BYTES_MAX:,} are kept"
         raise McpCallFailed(f"{named} asks a person for something, but {about}: the call did not go on")
     if len(asked) > INPUT_REQUESTS_MAX:
         raise McpCallFailed(f"{named} asks for {len(asked)} things at once, at most {INPUT_REQUESTS_MAX} are shown")
-    requests = tuple(_request(key, each, named) for key, each in asked.items())
+    requests = tuple(_request(key, each, named, redacted) for key, each in asked.items())
     if (size := sum(len(to_json(each)) for each in requests)) > INPUT_REQUESTS_BYTES_MAX:
         about = f"with questions of {size:,} bytes, at most {INPUT_REQUESTS_BYTES_MAX:,} are shown"
         raise McpCallFailed(f"{named} asks a person for something {about}")
     return ServerQuestions(requests, state)
 
 
-def _request(key: str, request: object, named: str) -> InputRequest:
+def _request(key: str, request: object, named: str, redacted: Callable[[str], str]) -> InputRequest:
     if not isinstance(request, ElicitRequest):
         kind = printable(str(getattr(request, "method", "something")))[:NOTED_CHARS_MAX]
         raise McpCallFailed(f"{named} asks for {kind}, which this client does not offer")
     params = request.params
-    message = clamped(encodable(params.message), MESSAGE_CHARS_MAX)
+    message = clamped(redacted(encodable(params.message)), MESSAGE_CHARS_MAX)
     fields: dict[str, Any] = {"key": key, "message": message}
     if isinstance(params, ElicitRequestFormParams):
         fields["form"] = params.requested_schema

@@ -62,6 +62,7 @@ class TaskAtServer:
         self._id = task_id
         self._lend = lend
         self._declined = set[str]()
+        self._without_secrets: Callable[[McpAnswer], McpAnswer] = lambda answer: answer
 
     async def begun(self, created: CreatedTask, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
         """Have the new task kept, and return its answer.
@@ -135,6 +136,7 @@ class TaskAtServer:
 
         async with self._lend() as connection:
             state = await connection.ask(get, REQUEST_SECONDS_MAX)
+            self._without_secrets = connection.without_secrets
             words = "" if state is None else (state.error.message if state.error else state.status_message) or ""
             return state, connection.redacted(words) if words else ""
 
@@ -156,6 +158,7 @@ class TaskAtServer:
             case "completed":
                 try:
                     answer = answer_of(CallToolResult.model_validate(state.result, by_name=False))
+                    answer = self._without_secrets(answer)
                 except ValidationError:
                     raise self._unknown("it is complete, but its result is no answer of the protocol") from None
                 return replace(answer, text=f"{answer.text}\n{CANNOT_ANSWER}".lstrip()) if self._declined else answer

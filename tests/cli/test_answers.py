@@ -136,3 +136,30 @@ async def test_a_link_is_shown_and_opened(asked: Starting) -> None:
         assert (await run.does("answer", run.run, "--opened")).code == 0
         state = await run.client.result(run.run)
     assert state.steps[0].tool_executions[0].result == "accept"
+
+
+@pytest.mark.parametrize("note_too", [True, False])
+async def test_a_form_that_needs_no_values_is_not_accepted_unseen(asked: Starting, *, note_too: bool) -> None:
+    async with asked("theatre_agree", "Delete everything?", note_too=note_too) as run:
+        refused = await run.does("answer", run.run)
+        assert (refused.code, "Delete everything?" in refused.err, "--values '{}'" in refused.err) == (2, True, True)
+        assert noted(run.ledger) == []
+        assert (await run.does("answer", run.run, "--values", "{}")).code == 0
+        state = await run.client.result(run.run)
+    assert state.steps[0].tool_executions[0].result == "{}"
+
+
+async def test_a_terminal_asks_whether_a_form_without_fields_is_accepted(asked: Starting) -> None:
+    def types(project: Project, run: str, answer: str) -> int:
+        with terminal(project, "answer", run) as screen:
+            screen.shows("Delete everything?")
+            screen.shows("accept?")
+            screen.types(f"{answer}\r")
+            return screen.ended()
+
+    async with asked("theatre_agree", "Delete everything?") as run:
+        assert await asyncio.to_thread(types, run.project, run.run, "n") == 1
+        assert noted(run.ledger) == []
+        assert await asyncio.to_thread(types, run.project, run.run, "y") == 0
+        await run.client.result(run.run)
+    assert noted(run.ledger) == ["agreed"]

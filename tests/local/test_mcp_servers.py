@@ -191,6 +191,16 @@ async def test_the_time_limit_does_not_wait_for_a_server_that_starts(tmp_path: P
     assert model.requests == []
 
 
+async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel([call("handoff", agent="clerk"), say("never")])
+    server = run_by(SLEEPS.format(pid=str(tmp_path / "pid")))
+    front = AgentDefinition(name="front", handoffs=("clerk",))
+    driver = LocalDriver(front, model=model, agents=[AGENT], mcp={"till": server})
+    state = await asyncio.wait_for(driver.execute("pay", budget=ExecutionBudget(max_seconds=2)), 20)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert len(model.requests) == 1
+
+
 async def test_a_server_that_cannot_be_reached_fails_the_run_with_the_cause() -> None:
     model = ScriptedModel([say("never")])
     driver = LocalDriver(AGENT, model=model, mcp={"till": run_by("raise SystemExit(3)")})

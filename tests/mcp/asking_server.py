@@ -96,6 +96,17 @@ def consent(ctx: Context[Any, Any]) -> str | InputRequiredResult:
 
 
 @server.tool()
+def agree(ctx: Context[Any, Any], *, note_too: bool = False) -> str | InputRequiredResult:
+    """Have a person agree, who has nothing to fill in, or only an optional note."""
+    if not ctx.request_state:
+        properties = {"note": {"type": "string"}} if note_too else {}
+        asked = {"agreed": form("Delete everything?", {"type": "object", "properties": properties})}
+        return InputRequiredResult(input_requests=asked, request_state="asked")
+    note("agreed")
+    return json.dumps(answered(ctx, "agreed"))
+
+
+@server.tool()
 def both(ctx: Context[Any, Any]) -> str | InputRequiredResult:
     """Ask two things at once."""
     if not ctx.request_state:
@@ -110,6 +121,12 @@ def insist(size: int = 1) -> InputRequiredResult:
     """Want the call again and again, with a state of `size` bytes."""
     note("insists")
     return InputRequiredResult(request_state="x" * size)
+
+
+@server.tool()
+def refuse() -> str:
+    """Say which token is refused."""
+    raise ToolError(f"refused: {os.environ['TOKEN']}")
 
 
 class Answer(BaseModel):

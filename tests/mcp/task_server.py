@@ -75,7 +75,11 @@ async def work(tool: str, task_id: str, key: str) -> None:
     note(f"effect {tool} {key}")
     match tool:
         case "refuse":
-            write(task_id, status="completed", result=text("no stock", isError=True))
+            write(
+                task_id,
+                status="completed",
+                result=text(f"no stock {os.environ.get('TOKEN', '')}".strip(), isError=True),
+            )
         case "fail":
             write(task_id, status="failed", error={"code": INTERNAL_ERROR, "message": "the oven broke"})
         case "drop":

@@ -20,7 +20,7 @@ from holdfast.mcp.credentials import SECRET_BYTES_MAX, SECRETS_MAX, Credentials
 from holdfast.mcp.errors import McpUnavailable
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.server_file import servers_of
-from tests.mcp.places import connection, noted, over_http
+from tests.mcp.places import asking, connection, noted, over_http
 from tests.mcp.token_endpoint import TokenEndpoint, token_endpoint
 
 GRANT = "{token_url: 'https://x.example/t', client_id: a, client_secret: b}"
@@ -270,3 +270,15 @@ def test_as_many_secrets_are_kept_out_of_texts_as_are_likely_to_be_met() -> None
 def test_an_entry_that_means_nothing_is_refused(entry: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         servers_of(f"servers:\n  one: {entry}", "mcp.yaml")
+
+
+async def test_a_credential_that_a_server_repeats_stands_neither_in_its_errors_nor_in_its_questions(
+    tmp_path: Path,
+) -> None:
+    token = {"TOKEN": "${KEPT}", "LEDGER": str(tmp_path / "ledger")}
+    async with connection(asking(tmp_path / "ledger", env=token), KEPT="canary-4711") as theatre:
+        failed = await theatre.call("refuse", {})
+        asked = await theatre.call("book", {"show": "canary-4711"})
+    assert (failed.is_error, "refused: ***" in failed.text, "canary" in failed.text) == (True, True, False)
+    assert asked.questions is not None
+    assert [each.message for each in asked.questions.requests] == ["How many seats for ***?"]

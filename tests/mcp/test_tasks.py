@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import NO_REPORTER
@@ -133,6 +134,18 @@ async def test_an_error_of_the_tool_itself_is_its_answer(tmp_path: Path) -> None
     async with pool_of(server) as pool:
         answer = await called(pool, server, "refuse")
     assert (answer.text, answer.is_error) == ("no stock", True)
+
+
+async def test_an_error_of_the_tool_itself_repeats_no_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate(tmp_path)
+    monkeypatch.setenv("KEPT", "canary-4711")
+    server = oven(tmp_path)
+    server = replace(server, env={**server.env, "TOKEN": "${KEPT}"})
+    async with pool_of(server) as pool:
+        answer = await called(pool, server, "refuse")
+    assert (answer.text, answer.is_error) == ("no stock ***", True)
 
 
 async def test_a_question_of_a_task_is_declined_once_and_the_answer_says_so(tmp_path: Path) -> None:

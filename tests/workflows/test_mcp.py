@@ -180,6 +180,34 @@ async def test_the_time_limit_does_not_wait_for_a_server_that_starts(serve: Serv
     assert served.endpoint.requests == ()
 
 
+@pytest.mark.parametrize("handoff", [True, False])
+async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_goes_on(
+    serve: Serve, *, handoff: bool
+) -> None:
+    program = "import time; time.sleep(60)"
+    slow = {"till": McpServer(name="till", command=(sys.executable, "-c", program))}
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    budget, rule = ExecutionBudget(max_seconds=10), ApprovalRule(tools=("look",))
+    front = AgentDefinition(name="front", tools=("look",), handoffs=("clerk",), approvals=(rule,), budget=budget)
+    script = [call("handoff", agent="clerk") if handoff else call("look"), say("never")]
+    async with serve(script, [look], mcp=slow) as served:
+        execution_id = await served.client.start(front, "add", subagents=[AGENT])
+        if not handoff:
+            [call_id] = await waiting_calls(served.client, execution_id)
+            change = DefinitionChange(definition=replace(front, mcp=("till",)), subagents=(AGENT,))
+            await served.client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, change)
+            await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        await replayed(served.client, execution_id)
+        assert len(served.endpoint.requests) == 1
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+
+
 async def test_a_run_that_continues_as_new_keeps_its_tools(serve: Serve, tmp_path: Path, settings: Settings) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_add", a=1, b=2), call("till_add", a=3, b=4), say("done")]
@@ -211,6 +239,33 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
         state = await served.client.result(execution_id)
         await replayed(served.client, execution_id)
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
+
+
+async def test_a_change_does_not_wait_for_the_servers_of_the_change_before_it(serve: Serve, tmp_path: Path) -> None:
+    ledger, begun = tmp_path / "mcp", tmp_path / "begun"
+    program = f"import time; open({str(begun)!r}, 'a').write('x\\n'); time.sleep(60)"
+    slow = McpServer(name="slow", command=(sys.executable, "-c", program))
+    waiting = AgentDefinition(name="clerk", tools=("look",), approvals=(ApprovalRule(tools=("look",)),))
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "nothing"
+
+    script = [call("look"), call("till_add", a=1, b=2), say("done")]
+    async with serve(script, [look], mcp={**stdio(ledger), "slow": slow}) as served:
+        execution_id = await served.client.start(waiting, "look")
+        [call_id] = await waiting_calls(served.client, execution_id)
+        handle = served.client.temporal.get_workflow_handle(execution_id)
+        await handle.signal(CHANGE_SIGNAL, DefinitionChange(definition=replace(waiting, mcp=("slow",))))
+        await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        await until_noted(begun, "x")
+        await handle.signal(CHANGE_SIGNAL, DefinitionChange(definition=replace(waiting, mcp=("till",))))
+        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        await replayed(served.client, execution_id)
+    assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
+    [warning] = [each for each in state.running.warnings if "not changed" in each]
+    assert "changed once more" in warning
 
 
 async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> None:

@@ -186,3 +186,22 @@ async def test_a_definition_describes_a_server_where_the_worker_allows_it(
     assert inside.state.steps[0].tool_executions[0].result == "pay_invoice has run"
     assert noted(tmp_path / "ledger") == ['pay_invoice {"item": "7"}']
     assert noted(elsewhere / "ledger") == ['refund {"item": "7"}'], "two servers of one name are kept apart"
+
+
+async def test_a_worker_that_does_not_allow_the_server_of_a_definition_says_what_it_needs(
+    serve: Serve, settings: Settings, tmp_path: Path
+) -> None:
+    inline = InlineServer.model_validate(catalog(tmp_path, [PAY]).model_dump())
+    agent = AgentDefinition(name="clerk", mcp=(inline,), approvals=(ApprovalRule(tools=("shop_pay_invoice",)),))
+    allowing, script = dataclasses.replace(settings, mcp_inline=True), [call("shop_pay_invoice", item="7")]
+    async with served_by(allowing, tmp_path / "calls.jsonl", script, Toolset()) as served:
+        execution_id = await served.client.start(agent, "pay")
+        [call_id] = await waiting_calls(served.client, execution_id)
+    async with serve([say("sorry")]) as served:
+        await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
+        state = await served.client.result(execution_id)
+    [ended] = state.steps[0].tool_executions
+    assert ended.error is not None
+    assert ended.error.type == "ToolUnavailable"
+    assert "start it with --mcp-inline" in ended.error.message
+    assert noted(tmp_path / "ledger") == []

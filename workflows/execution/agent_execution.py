@@ -79,7 +79,7 @@ from workflows.execution.definition_change import (
 )
 from workflows.execution.executor import SHORTEST, Ends, Executor
 from workflows.execution.initial_state import at_first, started
-from workflows.execution.mcp_calls import Unlisted, is_stopping, resolve_at_start
+from workflows.execution.mcp_calls import Unlisted, is_ending, resolve_at_start
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
 from workflows.execution.pending_approvals import PendingApprovals
@@ -276,7 +276,9 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         if change is None:
             return loop
         try:
-            resolution = await resolved(change, self._start, partial(is_stopping, self._inbox), self._state)
+            # of several changes the last one counts
+            unwanted = lambda: self._change is not None or is_ending(self._inbox)  # noqa: E731
+            resolution = await resolved(change, self._start, unwanted, self._state)
         except asyncio.CancelledError:
             self._cancelled()
             self._act(held)
@@ -290,7 +292,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
     async def _handed_over(self, loop: AgentLoop, agent: str) -> AgentLoop:
         """Hand the conversation over to `agent`; if this worker lacks what it names, the agent here goes on."""
         try:
-            resolution = await resolved_handoff(agent, self._start, partial(is_stopping, self._inbox), self._state)
+            resolution = await resolved_handoff(agent, self._start, partial(is_ending, self._inbox), self._state)
         except asyncio.CancelledError:
             self._cancelled()  # a stop, which comes after the handoff
             return loop

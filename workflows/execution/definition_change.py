@@ -105,7 +105,8 @@ async def _resolved(
 ) -> ResolvedChange:
     mcp = await resolve_mcp(start, None, unwanted, state.mcp_catalog)
     if isinstance(mcp, Unlisted):
-        raise InvalidInput(f"the run was stopped while the MCP servers of {start.definition.name!r} were listed")
+        about = f"while the MCP servers of {start.definition.name!r} were listed"
+        raise InvalidInput(f"{about}, the run was to end or to be changed once more")
     catalog = await resolve_tools(start.definition, mcp)
     opening = opening_of(start.definition, catalog, start.subagents)
     definition = replace(opening.definition, llm=priced(start.definition.llm, catalog))

@@ -16,7 +16,7 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.loop.commands import CallTool
-from holdfast.core.loop.events import Event, StopRequested
+from holdfast.core.loop.events import Event, StopRequested, TimerFired
 from holdfast.core.tools.tool_search import SEARCH_TOOL
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, ExecutionInput
@@ -43,6 +43,11 @@ def is_stopping(inbox: Iterable[Event]) -> bool:
     return any(isinstance(each, StopRequested) for each in inbox)
 
 
+def is_ending(inbox: Iterable[Event]) -> bool:
+    """Return whether a stop, or the time limit of a run under way, waits in `inbox`."""
+    return any(isinstance(each, StopRequested | TimerFired) for each in inbox)
+
+
 def time_for(budget: ExecutionBudget, begins_at: datetime) -> timedelta | None:
     """Return the time that `budget` leaves for listing, none without a limit.
 
@@ -60,7 +65,7 @@ async def resolve_mcp(
     """Return the catalog of the tools of the agent's MCP servers, as a worker has just listed them.
 
     It says how it differs from the catalog that the agent had before, whose digest is `previous`. A listing that takes
-    longer than `time_left`, or becomes `unwanted` by a stop, is given up. Raises ActivityError.
+    longer than `time_left`, or becomes `unwanted`, is given up. Raises ActivityError.
     """
     if not start.definition.mcp:
         return None

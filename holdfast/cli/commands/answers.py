@@ -91,14 +91,18 @@ def _content(
             return typed_arguments(values)
         except ValueError as error:
             raise InvalidInput(f"--values: {error}") from None
-    if pairs or not any(each.required for each in request.fields):
-        return dict(_pair(each, request) for each in pairs or ())
+    if pairs:
+        return dict(_pair(each, request) for each in pairs)
     about = input_forms.whole(run_id, waiting, request)
-    if ask:
-        output.paged(about)
-        return input_forms.asked_values(request)
-    output.hint(about)
-    raise InvalidInput("nothing was answered; give each field with --set NAME=VALUE, or --decline")
+    if not ask:
+        output.hint(about)
+        needed = any(each.required for each in request.fields)
+        empty = "" if needed else ", accept with none: --values '{}'"
+        raise InvalidInput(f"nothing was answered; give each field with --set NAME=VALUE{empty}, or --decline")
+    output.paged(about)
+    if not request.fields:
+        _confirm("accept?")
+    return input_forms.asked_values(request)
 
 
 def _pair(text: str, request: InputRequest) -> tuple[str, JsonValue]:
@@ -121,7 +125,12 @@ def _open(run_id: str, waiting: OpenCall, request: InputRequest, *, ask: bool) -
         output.hint(about)
         raise InvalidInput("nothing was answered; open the link above, then answer with --opened, or --decline")
     output.paged(about)
-    if not typer.confirm("done?"):
+    _confirm("done?")
+
+
+def _confirm(question: str) -> None:
+    """Leave the command where the person does not say yes."""
+    if not typer.confirm(question):
         output.hint("nothing was answered")
         raise typer.Exit(1)
 
