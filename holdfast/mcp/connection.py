@@ -27,6 +27,7 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.credentials import Credentials
@@ -284,7 +285,8 @@ class McpConnection:
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         text = ""
         with suppress(Exception):
-            text = str(error)
+            # pydantic's own text shows the input, cut: what is left of a secret would not be recognised
+            text = problems_text(error, "the answer") if isinstance(error, ValidationError) else str(error)
         return self.redacted(text or type(error).__name__)
 
     def redacted(self, text: str) -> str:

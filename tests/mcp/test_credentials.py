@@ -261,6 +261,15 @@ def test_a_file_that_is_no_token_is_refused(tmp_path: Path) -> None:
         Credentials(place, {}).headers()
 
 
+@pytest.mark.parametrize("length", [8, 20, 39])
+def test_a_secret_that_was_cut_at_the_end_of_a_text_is_not_shown(length: int) -> None:
+    token = "s3cret-s3cret-0123456789-0123456789-tail"
+    credentials = Credentials(McpServer(name="a", command=("a",)), {})
+    credentials.hide(token)
+    assert credentials.redacted(f"the key is {token[:length]}") == "the key is ***"
+    assert credentials.redacted("the key is s3cret-s3cret- or so") == "the key is s3cret-s3cret- or so"
+
+
 def test_as_many_secrets_are_kept_out_of_texts_as_are_likely_to_be_met() -> None:
     place = McpServer(name="till", url="http://127.0.0.1:1/mcp")
     credentials = Credentials(place, {})
