@@ -35,6 +35,7 @@ from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, qu
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
 from holdfast.mcp.stdio import ServerLog, StdioServer
+from holdfast.mcp.server_requests import bounded
 from holdfast.mcp.task_messages import CreatedTask, TasksExtension
 
 if TYPE_CHECKING:
@@ -267,13 +268,15 @@ class McpConnection:
             await self._credentials.check()
             async with http_client(self._credentials, self._fates) as http:
                 url = self._credentials.resolved(server.url)
-                yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
+                spoken = streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
+                yield bounded(spoken, self._note_end)
             return
         command, *arguments = (self._credentials.resolved(each) for each in server.command)
         environment = {name: self._credentials.resolved(value) for name, value in server.env.items()}
         cwd = self._credentials.resolved(server.cwd) if server.cwd else None
         log = ServerLog(server.name, self._log, self._credentials.redacted)
-        yield StdioServer([command, *arguments], environment, cwd, log, self._note_end).streams()
+        process = StdioServer([command, *arguments], environment, cwd, log, self._note_end)
+        yield bounded(process.streams(), self._note_end)
 
     def _note_end(self, why: str) -> None:
         self._ended = True
