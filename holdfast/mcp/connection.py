@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -26,16 +27,16 @@ from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
-from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.credentials import Credentials
 from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
-from holdfast.mcp.stdio import ServerLog, StdioServer
 from holdfast.mcp.server_requests import bounded
+from holdfast.mcp.stdio import ServerLog, StdioServer
 from holdfast.mcp.task_messages import CreatedTask, TasksExtension
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger("holdfast.mcp")
 
 CLOSE_SECONDS_MAX: Final = 5.0
+SDK_LOGGERS: Final = ("client", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "mcp.shared.dispatcher")
+"""The loggers of the SDK's client; the first is its session's."""
+
+SDK_FOLDER: Final = f"{os.sep}mcp{os.sep}"
+
 """How long a server may take to end; after that its process is killed."""
 
 PLACE_CHARS_MAX: Final = 80
@@ -79,6 +85,8 @@ class McpConnection:
         self, server: McpServer, environment: Mapping[str, str], log: TextIO, credentials: Credentials | None = None
     ) -> None:
         self.server: Final = server
+        for name in SDK_LOGGERS:
+            logging.getLogger(name).addFilter(_left_out_of_logs)
         self._credentials = credentials or Credentials(server, environment)
         self._log = log
         self._closing = asyncio.Event()
@@ -307,6 +315,14 @@ class McpConnection:
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature
     """Stand in for the SDK's check of an answer."""
+
+
+def _left_out_of_logs(record: logging.LogRecord) -> bool:
+    """Drop what the SDK logs of servers, a traceback for each thing that it cannot read, unless somebody debugs it.
+
+    Servers decide how much that is and what is in it; errors and `holdfast.mcp` tell what matters.
+    """
+    return SDK_FOLDER not in record.pathname or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 async def _dropped(message: Any) -> None:  # noqa: ANN401  # the SDK's union of everything a server can send

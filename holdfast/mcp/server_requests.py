@@ -57,7 +57,7 @@ class _Unanswered:
                 del self._ids[key]
 
 
-class _Hearing:
+class _IncomingMessages:
     """What the server says, as the SDK reads it."""
 
     def __init__(
@@ -98,7 +98,7 @@ class _Hearing:
         return await self._inner.__aexit__(kind, error, trace)
 
 
-class _Saying:
+class _OutgoingMessages:
     """Where the SDK writes to the server."""
 
     def __init__(self, inner: WriteStream[SessionMessage], unanswered: _Unanswered) -> None:
@@ -127,4 +127,4 @@ async def bounded(transport: Transport, on_end: Callable[[str], None]) -> AsyncG
     """Open the transport; `on_end` is told why, when it ends because of UNANSWERED_MAX."""
     async with transport as (heard, said):
         unanswered = _Unanswered()
-        yield _Hearing(heard, unanswered, on_end), _Saying(said, unanswered)
+        yield _IncomingMessages(heard, unanswered, on_end), _OutgoingMessages(said, unanswered)

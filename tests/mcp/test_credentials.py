@@ -263,10 +263,10 @@ def test_a_file_that_is_no_token_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [8, 20, 39])
 def test_a_secret_that_was_cut_at_the_end_of_a_text_is_not_shown(length: int) -> None:
-    token = "s3cret-s3cret-0123456789-0123456789-tail"
+    value = "s3cret-s3cret-0123456789-0123456789-tail"
     credentials = Credentials(McpServer(name="a", command=("a",)), {})
-    credentials.hide(token)
-    assert credentials.redacted(f"the key is {token[:length]}") == "the key is ***"
+    credentials.hide(value)
+    assert credentials.redacted(f"the key is {value[:length]}") == "the key is ***"
     assert credentials.redacted("the key is s3cret-s3cret- or so") == "the key is s3cret-s3cret- or so"
 
 
