@@ -47,7 +47,7 @@ def everything(programs: Path) -> McpServer:
     [
         ("echo", {"message": "hi"}, "Echo: hi"),
         ("get-sum", {"a": 1, "b": 2}, "The sum of 1 and 2 is 3."),
-        ("get-tiny-image", {}, "[image, image/png, "),
+        ("get-tiny-image", {}, "[attached: image-1.png, image/png, "),
         ("get-resource-links", {"count": 2}, "[resource "),
         ("get-resource-reference", {"resourceType": "Text", "resourceId": 1}, "Resource 1"),
         ("get-annotated-message", {"messageType": "success"}, "successfully"),
