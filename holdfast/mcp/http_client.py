@@ -19,6 +19,12 @@ CONNECT_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 30.0
 """How long the sending of a request may stand still."""
 
+CALLS_MAX: Final = 1_000
+"""The most requests at a time to one server: more than a worker has slots for. Further ones wait."""
+
+IDLE_MAX: Final = 20
+"""The most of its connections that are kept for later requests."""
+
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer of a server that is read, or message of one that streams."""
 
@@ -77,8 +83,8 @@ class _Transport(httpx2.AsyncHTTPTransport):
     A stream of events has bounded events instead (`connection`).
     """
 
-    def __init__(self, fates: dict[str, Fate]) -> None:
-        super().__init__()
+    def __init__(self, fates: dict[str, Fate], limits: httpx2.Limits) -> None:
+        super().__init__(limits=limits)
         self._fates = fates
 
     @override
@@ -157,11 +163,13 @@ def http_client(credentials: Credentials, fates: dict[str, Fate]) -> httpx2.Asyn
 
     `fates` gets what became of each request with a token (REQUEST_META).
     """
-    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
+    # without a limit for the pool: the SDK ends the whole connection, with the calls of all others, for its error
+    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS)
+    limits = httpx2.Limits(max_connections=CALLS_MAX, max_keepalive_connections=IDLE_MAX)
     # without compression, so that the bytes counted are the bytes kept
     sent = {"Accept-Encoding": "identity"}
     auth = ServerAuth(credentials, fates)
-    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates), auth=auth)
+    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates, limits), auth=auth)
 
 
 def _token_of(request: httpx2.Request) -> str | None:
