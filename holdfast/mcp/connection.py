@@ -226,6 +226,10 @@ class McpConnection:
         if fate == "session ended":
             self._ended = True
             return self._unavailable("it has ended our session")
+        if fate == "broken":
+            return McpOutcomeUnknown(f"{self._named()} broke the connection")
+        if fate == "too large":
+            return McpOutcomeUnknown(f"{self._named()} answered more than {BODY_BYTES_MAX:,} bytes")
         if fate == "unclear" and isinstance(error, McpCallFailed):
             return McpOutcomeUnknown(f"{error.message}: what it answered says nothing of the call")
         return error
