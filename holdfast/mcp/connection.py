@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -27,6 +28,7 @@ from holdfast import __version__
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import clamped, printable
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
@@ -34,6 +36,7 @@ from holdfast.mcp.credentials import Credentials
 from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
+from holdfast.mcp.server_requests import bounded
 from holdfast.mcp.stdio import ServerLog, StdioServer
 from holdfast.mcp.task_messages import CreatedTask, TasksExtension
 
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger("holdfast.mcp")
 
 CLOSE_SECONDS_MAX: Final = 5.0
+SDK_LOGGERS: Final = ("client", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "mcp.shared.dispatcher")
+"""The loggers of the SDK's client; the first is its session's."""
+
+SDK_FOLDER: Final = f"{os.sep}mcp{os.sep}"
+
 """How long a server may take to end; after that its process is killed."""
 
 PLACE_CHARS_MAX: Final = 80
@@ -83,6 +91,8 @@ class McpConnection:
         self, server: McpServer, environment: Mapping[str, str], log: TextIO, credentials: Credentials | None = None
     ) -> None:
         self.server: Final = server
+        for name in SDK_LOGGERS:
+            logging.getLogger(name).addFilter(_left_out_of_logs)
         self._credentials = credentials or Credentials(server, environment)
         self._log = log
         self._closing = asyncio.Event()
@@ -229,6 +239,10 @@ class McpConnection:
         if fate == "session ended":
             self._ended = True
             return self._unavailable("it has ended our session")
+        if fate == "broken":
+            return McpOutcomeUnknown(f"{self._named()} broke the connection")
+        if fate == "too large":
+            return McpOutcomeUnknown(f"{self._named()} answered more than {BODY_BYTES_MAX:,} bytes")
         if fate == "unclear" and isinstance(error, McpCallFailed):
             return McpOutcomeUnknown(f"{error.message}: what it answered says nothing of the call")
         return error
@@ -279,13 +293,15 @@ class McpConnection:
             await self._credentials.check()
             async with http_client(self._credentials, self._fates, self._mirrored) as http:
                 url = self._credentials.resolved(server.url)
-                yield streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
+                spoken = streamable_http_client(url, http_client=http, max_sse_event_size=BODY_BYTES_MAX)
+                yield bounded(spoken, self._note_end)
             return
         command, *arguments = (self._credentials.resolved(each) for each in server.command)
         environment = {name: self._credentials.resolved(value) for name, value in server.env.items()}
         cwd = self._credentials.resolved(server.cwd) if server.cwd else None
         log = ServerLog(server.name, self._log, self._credentials.redacted)
-        yield StdioServer([command, *arguments], environment, cwd, log, self._note_end).streams()
+        process = StdioServer([command, *arguments], environment, cwd, log, self._note_end)
+        yield bounded(process.streams(), self._note_end)
 
     def _note_end(self, why: str) -> None:
         self._ended = True
@@ -297,7 +313,8 @@ class McpConnection:
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         text = ""
         with suppress(Exception):
-            text = str(error)
+            # pydantic's own text shows the input, cut: what is left of a secret would not be recognised
+            text = problems_text(error, "the answer") if isinstance(error, ValidationError) else str(error)
         return self.redacted(text or type(error).__name__)
 
     def without_secrets(self, answer: McpAnswer) -> McpAnswer:
@@ -319,6 +336,14 @@ class McpConnection:
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature
     """Stand in for the SDK's check of an answer."""
+
+
+def _left_out_of_logs(record: logging.LogRecord) -> bool:
+    """Drop what the SDK logs of servers, a traceback for each thing that it cannot read, unless somebody debugs it.
+
+    Servers decide how much that is and what is in it; errors and `holdfast.mcp` tell what matters.
+    """
+    return SDK_FOLDER not in record.pathname or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 async def _dropped(message: Any) -> None:  # noqa: ANN401  # the SDK's union of everything a server can send

@@ -21,6 +21,9 @@ SECRETS_MAX: Final = 256
 SECRET_CHARS_MIN: Final = 4
 """Shorter values are no secrets: replacing each `1` would make errors unreadable."""
 
+CUT_CHARS_MIN: Final = 8
+"""So much of a secret's beginning is taken from the end of a text, which was cut there."""
+
 
 class Credentials:
     """The values of a server's references for one tenant, and the OAuth grant by which it is called, if there is one.
@@ -70,9 +73,9 @@ class Credentials:
             self._secrets.pop(next(iter(self._secrets)))
 
     def redacted(self, text: str) -> str:
-        """Return the text without the values that were read."""
+        """Return the text without the values that were read; at its end also without one that was cut."""
         for secret in sorted(self._secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
+            text = _without_cut(text.replace(secret, "***"), secret)
         return text
 
     def _header(self, name: str, value: str) -> str:
@@ -116,6 +119,16 @@ class Credentials:
     @property
     def _named(self) -> str:
         return f"the MCP server {self._server.name!r}"
+
+
+def _without_cut(text: str, secret: str) -> str:
+    """Return the text without a secret's beginning at its end."""
+    at = text.find(secret[:CUT_CHARS_MIN], max(0, len(text) - len(secret) + 1)) if len(secret) > CUT_CHARS_MIN else -1
+    while at >= 0:
+        if secret.startswith(text[at:]):
+            return f"{text[:at]}***"
+        at = text.find(secret[:CUT_CHARS_MIN], at + 1)
+    return text
 
 
 def not_set(variable: str, server: str) -> str:

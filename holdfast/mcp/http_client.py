@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import httpx2
 from typing_extensions import override
@@ -19,6 +19,12 @@ CONNECT_SECONDS: Final = 10.0
 
 WRITE_SECONDS: Final = 30.0
 """How long the sending of a request may stand still."""
+
+CALLS_MAX: Final = 1_000
+"""The most requests at a time to one server: more than a worker has slots for. Further ones wait."""
+
+IDLE_MAX: Final = 20
+"""The most of its connections that are kept for later requests."""
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer of a server that is read, or message of one that streams."""
@@ -36,9 +42,10 @@ SERVER_ERRORS: Final = 500
 
 STREAM: Final = "text/event-stream"
 
-Fate = Literal["unsent", "session ended", "answered", "unclear"]
+Fate = Literal["unsent", "session ended", "answered", "unclear", "broken", "too large"]
 """What became of a request: there was no connection for it; the server has forgotten our session, and refused it; it
-was answered by the rules of the protocol or of HTTP; or what came says nothing of its effect."""
+was answered by the rules of the protocol or of HTTP; what came says nothing of its effect; nothing came to its end;
+more than BODY_BYTES_MAX came."""
 
 REQUEST_META: Final = "holdfast.dev/request"
 """The key in a request's `_meta` of a token that is another one for each request."""
@@ -49,14 +56,32 @@ class TooLarge(httpx2.ReadError):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A response's body that ends with an error beyond BODY_BYTES_MAX; `on_end` gets a small one, whole."""
+    """A response's body that ends with an error beyond BODY_BYTES_MAX; `on_end` gets a small one, whole.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, on_end: Callable[[bytes], None]) -> None:
+    With `on_break` it ends there instead, and that gets the error.
+    """
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        on_end: Callable[[bytes], None],
+        on_break: Callable[[httpx2.TransportError], None] | None,
+    ) -> None:
         self._stream = stream
         self._on_end = on_end
+        self._on_break = on_break
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._counted():
+                yield chunk
+        except httpx2.TransportError as error:
+            if self._on_break is None:
+                raise
+            self._on_break(error)
+
+    async def _counted(self) -> AsyncIterator[bytes]:
         size, beginning = 0, b""
         async for chunk in self._stream:
             size += len(chunk)
@@ -78,8 +103,10 @@ class _Transport(httpx2.AsyncHTTPTransport):
     A stream of events has bounded events instead (`connection`). `mirrored` has headers for the requests of a token.
     """
 
-    def __init__(self, fates: dict[str, Fate], mirrored: Mapping[str, Mapping[str, str]]) -> None:
-        super().__init__()
+    def __init__(
+        self, fates: dict[str, Fate], mirrored: Mapping[str, Mapping[str, str]], limits: httpx2.Limits
+    ) -> None:
+        super().__init__(limits=limits)
         self._fates = fates
         self._mirrored = mirrored
 
@@ -109,12 +136,48 @@ class _Transport(httpx2.AsyncHTTPTransport):
                 if response.status_code == HTTPStatus.OK and _is_error(body):
                     self._note(token, "answered")
 
-            response.stream = _Counted(response.stream, judge)
+            def broke(error: httpx2.TransportError) -> None:
+                self._note(token, "too large" if isinstance(error, TooLarge) else "broken")
+
+            response.stream = _Counted(response.stream, judge, None if token is None else broke)
         return response
 
     def _note(self, token: str | None, fate: Fate) -> None:
         if token is not None:
             self._fates[token] = fate
+
+
+class _Client(httpx2.AsyncClient):
+    """Answers a tool's call that fails below HTTP with a 502 of its own.
+
+    For an error the SDK would end the connection, with the calls of all other runs that share it.
+    """
+
+    def __init__(
+        self,
+        fates: dict[str, Fate],
+        mirrored: Mapping[str, Mapping[str, str]],
+        auth: ServerAuth,
+        limits: httpx2.Limits,
+    ) -> None:
+        # without a limit for the pool: the calls' own limits count
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS)
+        # without compression, so that the bytes counted are the bytes kept
+        sent, transport = {"Accept-Encoding": "identity"}, _Transport(fates, mirrored, limits)
+        super().__init__(headers=sent, timeout=timeout, transport=transport, auth=auth)
+        self._fates = fates
+
+    @override
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except httpx2.TransportError:
+            token = _token_of(request)
+            if token is None:
+                raise
+            if self._fates.get(token) != "unsent":
+                self._fates[token] = "broken"
+            return httpx2.Response(HTTPStatus.BAD_GATEWAY, request=request)
 
 
 class ServerAuth(httpx2.Auth):
@@ -164,11 +227,8 @@ def http_client(
 
     `fates` gets what became of each request with a token (REQUEST_META), and `mirrored` has headers for some of them.
     """
-    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
-    # without compression, so that the bytes counted are the bytes kept
-    sent = {"Accept-Encoding": "identity"}
-    auth = ServerAuth(credentials, fates)
-    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=_Transport(fates, mirrored), auth=auth)
+    limits = httpx2.Limits(max_connections=CALLS_MAX, max_keepalive_connections=IDLE_MAX)
+    return _Client(fates, mirrored, ServerAuth(credentials, fates), limits)
 
 
 def _token_of(request: httpx2.Request) -> str | None:

@@ -33,6 +33,9 @@ EARLY_SECONDS: Final = 30.0
 LIFE_SECONDS: Final = 300.0
 """How long a token counts whose endpoint does not say; one that ends earlier is renewed after a 401."""
 
+LIFE_SECONDS_MAX: Final = 1e9
+"""No token lives longer: an endpoint that says so says nothing."""
+
 LOCK_SECONDS_MAX: Final = 30.0
 """How long another process of this machine may hold the refresh token."""
 
@@ -61,25 +64,40 @@ class OAuthGrant:
         self._named = f"the MCP server {server.name!r}"
         self._resolve = resolve
         self._hide = hide
-        self._lock = asyncio.Lock()
+        self._renewing: asyncio.Task[str] | None = None
         self._token = ""
         self._renew_at = 0.0
 
     async def token(self) -> str:
         """Return a token that is good for a request now. Raises InvalidInput, McpUnavailable."""
-        async with self._lock:
-            if not self._token or asyncio.get_running_loop().time() >= self._renew_at:
-                await self._renew()
-            return self._token
+        if self._is_renewing or not self._token or asyncio.get_running_loop().time() >= self._renew_at:
+            return await self._renewed()
+        return self._token
 
     async def after_refusal(self, refused: str) -> str:
         """Return another token than the one that the server has just refused. Raises InvalidInput, McpUnavailable."""
-        async with self._lock:
-            if self._token == refused:
-                await self._renew()
-            return self._token
+        return await self._renewed() if self._is_renewing or self._token == refused else self._token
 
-    async def _renew(self) -> None:
+    async def settled(self) -> None:
+        """Return when no token is being asked for any more."""
+        if self._renewing is not None:
+            await asyncio.wait([self._renewing])
+
+    @property
+    def _is_renewing(self) -> bool:
+        return self._renewing is not None and not self._renewing.done()
+
+    async def _renewed(self) -> str:
+        """Return the token of one renewal for all who need it.
+
+        It goes on when a caller is cancelled: the refresh token may be used up, and only the answer has the next one.
+        """
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renew(), name=f"token for {self._named}")
+            self._renewing.add_done_callback(_read_error)
+        return await asyncio.shield(self._renewing)
+
+    async def _renew(self) -> str:
         self._token = ""
         oauth = self._oauth
         form = {"grant_type": "client_credentials"}
@@ -91,7 +109,7 @@ class OAuthGrant:
             form["resource"] = resource
         if oauth.refresh_token_file is None:
             await self._ask(form)
-            return
+            return self._token
         path = Path(self._resolve(oauth.refresh_token_file))
         async with self._locked(path):
             refresh = self._stored(path)
@@ -100,6 +118,7 @@ class OAuthGrant:
             if rotated and rotated != refresh:
                 self._hide(rotated)
                 self._store(path, rotated)
+        return self._token
 
     async def _ask(self, form: dict[str, str]) -> str:
         """Ask for a token by `form` and keep it; return the refresh token that came with it, if one did."""
@@ -117,7 +136,7 @@ class OAuthGrant:
         if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token or not token:
             raise self._unavailable("its token endpoint has answered without an access token")
         self._hide(token)
-        life = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < float("inf") else LIFE_SECONDS
+        life = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < LIFE_SECONDS_MAX else LIFE_SECONDS
         self._token, self._renew_at = token, begun_at + max(life - EARLY_SECONDS, life / 2)
         return rotated if isinstance(rotated, str) else ""
 
@@ -216,6 +235,12 @@ def _object(body: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _read_error(ended: asyncio.Task[str]) -> None:
+    """Take the error of a renewal whose callers have all gone, which asyncio would log."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _flocked(file: int) -> bool:

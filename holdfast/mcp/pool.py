@@ -29,6 +29,9 @@ CREDENTIALS_MAX: Final = 1_000
 
 MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
 
+SETTLE_SECONDS_MAX: Final = 5.0
+"""How long the end of the pool waits for tokens that are being asked for."""
+
 SHARED: Final = ""
 """Stands for an execution's id where a connection is no execution's own."""
 
@@ -164,6 +167,11 @@ class McpPool:
         """Close every connection, and end every server that was started here; in bounded time."""
         slots, self._slots = self._slots, {}
         await asyncio.gather(*map(_closed, slots.values()))
+        grants = [each.grant for each in self._credentials.values() if each.grant is not None]
+        if grants:  # a rotated refresh token would be lost with its answer
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_SECONDS_MAX):
+                    await asyncio.gather(*(each.settled() for each in grants))
 
 
 def _identity(server: McpServer) -> str:

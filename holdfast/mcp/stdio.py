@@ -55,7 +55,7 @@ class ServerLog:
     def __init__(self, server: str, out: TextIO, redacted: Callable[[str], str]) -> None:
         self._label = f"[mcp {server}]"
         self._out = out
-        self._redacted = redacted
+        self.redacted: Final = redacted
         self._window_ends = 0.0
         self._shown = 0
         self._left_out = 0
@@ -92,7 +92,7 @@ class ServerLog:
     def write(self, text: str) -> None:
         """Write one line; an output that is gone costs the server nothing."""
         with suppress(OSError, ValueError):
-            shown = printable(self._redacted(text.rstrip())[:LOG_LINE_CHARS_MAX])
+            shown = printable(self.redacted(text.rstrip())[:LOG_LINE_CHARS_MAX])
             self._out.write(f"{self._label} {shown}\n")
             self._out.flush()
 
@@ -188,7 +188,7 @@ class StdioServer:
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            start = line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace")
+            start = self._log.redacted(line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace"))
             self._log.write(f"(on its stdout, which is for messages of the protocol alone) {start[:200]}")
             return
         await read_writer.send(SessionMessage(message))

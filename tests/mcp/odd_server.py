@@ -121,6 +121,17 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
                 send({"id": f"question-{number}", "method": "elicitation/create", "params": about})
             said = [json.loads(sys.stdin.readline())["result"]["action"] for _ in range(2)]
             say(identity, f"they said {' and '.join(said)}", {"n": 1})
+        case "asks without end":
+            for number in range(100_000):
+                send({"id": f"ping-{number}", "method": "ping"})
+            time.sleep(3600)
+        case "broken notifications":
+            for _ in range(200):
+                send({"method": "notifications/progress", "params": {"progressToken": None, "of": os.environ["KEY"]}})
+            say(identity, "after", {"n": 1})
+        case "secret":
+            sys.stdout.write(f"{'x' * 190} {os.environ['KEY']}\n")
+            send({"id": identity, "result": {"content": f"Bearer {os.environ['KEY']}"}})
         case "late":
             time.sleep(2)
             say(identity, "late", {"n": 1})

@@ -292,3 +292,11 @@ async def test_what_is_no_mcp_server_cannot_be_used(status: int, body: bytes, ki
         with pytest.raises(McpUnavailable):
             async with connection(place):
                 pass
+
+
+async def test_a_call_that_breaks_over_http_ends_no_other_call_of_the_connection(tmp_path: Path) -> None:
+    async with over_http(tmp_path / "ledger", "large_server.py") as (place, _), connection(place) as server:
+        others = [asyncio.create_task(server.call("wait", {"seconds": 12})) for _ in range(110)]
+        with pytest.raises(McpOutcomeUnknown, match="answered more than 16,777,216 bytes"):
+            await server.call("large", {})
+        assert {each.text for each in await asyncio.gather(*others)} == {"waited"}

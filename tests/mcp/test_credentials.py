@@ -146,6 +146,39 @@ async def test_a_rotated_refresh_token_is_stored_for_its_owner_alone_before_it_i
     assert [each for each in names(tmp_path) if "refresh" in each] == ["refresh", "refresh.lock"]
 
 
+async def test_a_rotated_refresh_token_is_stored_though_its_caller_was_cancelled(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (file := secrets / "refresh").write_text("first\n")
+    async with guarded(tmp_path) as (place, endpoint):
+        endpoint.refresh_tokens = {"first"}
+        endpoint.opened.clear()
+        pool = McpPool({"till": by_file(place, file)}, {"KEY": "pssst"})
+
+        async def called() -> str:
+            async with pool.connection(pool.servers["till"]) as server:
+                return await token_of(server)
+
+        caller = asyncio.create_task(called())
+        async with asyncio.timeout(30):
+            while not endpoint.asked:  # noqa: ASYNC110  # the endpoint calls nobody
+                await asyncio.sleep(0.02)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        endpoint.opened.set()
+        await pool.close()
+        assert file.read_text() == "refresh-1\n"
+        assert endpoint.refresh_tokens == {"refresh-1"}
+
+
+async def test_a_token_that_lives_longer_than_anything_is_taken(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as (place, endpoint):
+        endpoint.seconds = 10**400
+        async with connection(place, KEY="pssst") as server:
+            assert await token_of(server) == "access-1"
+
+
 async def test_processes_that_share_a_refresh_token_use_it_one_after_another(tmp_path: Path) -> None:
     kept = tmp_path / "refresh"
     kept.write_text("refresh-0\n")
@@ -247,6 +280,15 @@ def test_a_file_that_is_no_token_is_refused(tmp_path: Path) -> None:
     place = McpServer(name="till", url="http://127.0.0.1:1/mcp", headers={"X": f"${{file:{tmp_path}/big}}"})
     with pytest.raises(InvalidInput, match="no token is that long"):
         Credentials(place, {}).headers()
+
+
+@pytest.mark.parametrize("length", [8, 20, 39])
+def test_a_secret_that_was_cut_at_the_end_of_a_text_is_not_shown(length: int) -> None:
+    value = "s3cret-s3cret-0123456789-0123456789-tail"
+    credentials = Credentials(McpServer(name="a", command=("a",)), {})
+    credentials.hide(value)
+    assert credentials.redacted(f"the key is {value[:length]}") == "the key is ***"
+    assert credentials.redacted("the key is s3cret-s3cret- or so") == "the key is s3cret-s3cret- or so"
 
 
 def test_as_many_secrets_are_kept_out_of_texts_as_are_likely_to_be_met() -> None:

@@ -114,7 +114,7 @@ async def test_names_become_legal_and_unusable_schemas_are_left_out() -> None:
 
 
 async def test_a_list_that_breaks_the_protocol_is_told_with_the_place() -> None:
-    with pytest.raises(McpUnavailable, match=r"tools\.1\.inputSchema\.type Input should be 'object'"):
+    with pytest.raises(McpUnavailable, match=r"tools\.1\.inputSchema\.type: Input should be 'object'"):
         await listed(odd("array"))
 
 

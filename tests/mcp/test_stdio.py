@@ -14,6 +14,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.connection import McpConnection
 from holdfast.mcp.errors import McpOutcomeUnknown, McpUnavailable
+from holdfast.mcp.server_requests import UNANSWERED_MAX
 from holdfast.mcp.stdio import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from tests.mcp.places import connection, odd
 from tests.pids import alive, until_gone
@@ -54,6 +55,30 @@ async def test_what_a_server_logs_has_its_name_and_bounds_and_no_secret() -> Non
     assert max(map(len, lines)) < LOG_LINE_CHARS_MAX + 100
     assert len(lines) == LOG_LINES_MAX + 1
     assert lines[-1] == f"[mcp odd] ({5_002 - LOG_LINES_MAX:,} more lines within 60 s are left out)"
+
+
+async def test_no_part_of_a_secret_is_in_what_is_told_of_a_broken_answer() -> None:
+    log = io.StringIO()
+    secret = f"s3cret-{'0123456789' * 6}"
+    async with McpConnection(odd("secret", env={"KEY": "${KEY}"}), {"KEY": secret}, log) as server:
+        with pytest.raises(McpOutcomeUnknown, match="content: Input should be a list") as raised:
+            await server.call("go", {})
+    for part in (secret[:8], secret[-8:]):
+        assert part not in f"{raised.value}{log.getvalue()}"
+
+
+async def test_a_server_that_asks_without_end_is_left() -> None:
+    async with connection(odd("asks without end")) as server:
+        with pytest.raises(McpOutcomeUnknown, match="more than 1,000 requests without taking the answers"):
+            await server.call("go", {})
+        assert not server.open
+        assert len(asyncio.all_tasks()) < 2 * UNANSWERED_MAX
+
+
+async def test_what_cannot_be_read_costs_no_traceback_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    async with connection(odd("broken notifications", env={"KEY": "${KEY}"}), KEY="s3cret-token") as server:
+        assert (await server.call("go", {})).text == "after"
+    assert not caplog.records
 
 
 async def test_what_a_server_has_started_ends_with_it() -> None:

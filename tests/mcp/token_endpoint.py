@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,6 +22,11 @@ class TokenEndpoint:
     refresh_tokens: set[str] = field(default_factory=set[str])
     asked: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     is_broken: bool = False
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    """Answers wait for this; clear it to hold them back."""
+
+    def __post_init__(self) -> None:
+        self.opened.set()
 
     async def answer(self, request: web.Request) -> web.Response:
         """Give a token."""
@@ -38,6 +44,7 @@ class TokenEndpoint:
             answer["refresh_token"] = f"refresh-{len(self.asked)}"
         token = f"access-{len(self.asked)}"
         self.accept(token)
+        await self.opened.wait()
         return web.json_response({**answer, "access_token": token})
 
     def accept(self, *tokens: str) -> None:
