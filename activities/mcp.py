@@ -20,11 +20,12 @@ from activities.attempt_admission import (
     refuse_spent,
 )
 from activities.heartbeats import pulse
-from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, resumed, task_left
+from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, resumed, task_under_way
 from activities.tools import ToolSlots, envelope, is_plain
 from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.agent.toolset import chosen_mcp_tools
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing, StorageFailed
+from holdfast.core.conversation.attempt_tally import McpTask
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, tool_changes
@@ -136,7 +137,7 @@ class McpTools:
             raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
         traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
-        if task_left() is not None:
+        if _task_of(request) is not None:
             return _result(await self._attempted(request, tool, proxy, server))
         refuse_second_call(traits)
         if problem := await asyncio.to_thread(argument_problem, proxy, request.arguments):
@@ -187,11 +188,11 @@ class McpTools:
             call_id=request.call_id,
             tenant=request.tenant,
         )
-        running = partial(self._reply, request, tool, traits, server, context)
-        admitted = partial(attempted, traits) if task_left() is None else resumed
+        task = _task_of(request)
+        running = partial(self._reply, request, tool, traits, server, context, task)
         try:
             with self._spans.tool_call(tool.name, request.arguments) if self._spans else nullcontext() as span:
-                reply = await admitted(running)
+                reply = await (attempted(traits, running) if task is None else resumed(task, running))
                 if span is not None:
                     span.answered("" if isinstance(reply, McpInputNeeded) else reply.text)
                 return reply
@@ -201,19 +202,28 @@ class McpTools:
             raise failure_of(traits, failure_record(error, traits), again=proxy.tries_again(error)) from None
 
     async def _reply(
-        self, request: McpCall, tool: McpTool, traits: ToolTraits, server: McpServer, context: ToolContext
+        self,
+        request: McpCall,
+        tool: McpTool,
+        traits: ToolTraits,
+        server: McpServer,
+        context: ToolContext,
+        task: McpTask | None,
     ) -> ToolReply | McpInputNeeded:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + traits.timeout_seconds
         reports = CallReports(tool.name, context, pulse().report)
-        task, keeper = task_left(), AttemptKeeper()
+        keeper = AttemptKeeper()
         try:
             if task is None:
                 answer = await call_mcp_tool(
                     self._pool, server, tool, request.arguments, context, reports, keeper, request.inputs
                 )
             else:
-                answer = await resume_mcp_task(self._pool, server, tool, task, age_of(task), context, reports, keeper)
+                age, inputs = age_of(task), request.inputs
+                answer = await resume_mcp_task(
+                    self._pool, server, tool, task, age, context, reporter=reports, keeper=keeper, inputs=inputs
+                )
         finally:
             reports.ended()
         if isinstance(answer, McpInputNeeded):
@@ -222,6 +232,10 @@ class McpTools:
         if self._results is not None:
             text = await self._results.bounded(text, context, ends_at - clock())
         return await files_of(answer).kept(reply_to(answer, text), self._records, ends_at - clock())
+
+
+def _task_of(request: McpCall) -> McpTask | None:
+    return task_under_way(request.inputs.task if request.inputs else None)
 
 
 def _result(reply: ToolReply | McpInputNeeded) -> str | dict[str, Any] | McpInputNeeded:

@@ -21,9 +21,12 @@ from holdfast.core.tools.tool_traits import ToolTraits
 ReplyT = TypeVar("ReplyT")
 
 
-def task_left() -> McpTask | None:
-    """Return the task that the attempt before left, if it left one."""
-    return attempts_until_now().task
+def task_under_way(asking: str | None) -> McpTask | None:
+    """Return the task that the attempt before left, else the one that is `asking` and gets its answers, if any."""
+    left = attempts_until_now().task
+    if left is None and asking is not None:
+        return McpTask(id=asking, created_at=activity.info().started_time)  # the person's time does not count
+    return left
 
 
 def age_of(task: McpTask) -> float:
@@ -40,10 +43,10 @@ def refuse_second_call(traits: ToolTraits) -> None:
         raise AttemptFailure(ended_without_answer(traits, "its worker was lost"), again=False)
 
 
-async def resumed(running: Callable[[], Coroutine[Any, Any, ReplyT]]) -> ReplyT:
+async def resumed(task: McpTask, running: Callable[[], Coroutine[Any, Any, ReplyT]]) -> ReplyT:
     """Run `running`, which polls the task, without the admission of `attempted`: a poll cannot harm the worker."""
     here = pulse()
-    here.leave(attempts_until_now())
+    here.leave(replace(attempts_until_now(), task=task))
     await here.tell()
     return await running()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from holdfast.core.base.errors import MissingPart
+from holdfast.core.base.extras import install_command
 
 
 def lazy_names(
@@ -26,7 +27,7 @@ def lazy_names(
             part = (error.name or "").partition(".")[0]
             if part not in extras:
                 raise
-            text = f"{purpose} needs {part}, which is not installed: pip install 'holdfast[{extras[part]}]'"
+            text = f"{purpose} needs {part}, which is not installed: {install_command(extras[part])}"
             raise MissingPart(text) from None
 
     return find

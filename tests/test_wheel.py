@@ -134,7 +134,7 @@ def test_a_worker_without_an_extra_names_it(
     ended = Project(user.folder, user.env, program).run("worker", "--import", "my_tools")
     assert (ended.code, ended.out) == (8, ""), ended.err
     [line] = ended.err.splitlines()
-    assert f"pip install 'holdfast[{extra}]'" in line
+    assert f"pip install '/path/to/holdfast[{extra}]'" in line
 
 
 def installer_into(python: str) -> list[str]:

@@ -18,6 +18,7 @@ from holdfast.core.agent.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -32,6 +33,9 @@ from holdfast.core.loop.events import (
     Event,
     ExecutionStarted,
     HooksReturned,
+    InputAnswered,
+    InputExpired,
+    InputNeeded,
     ModelAnswered,
     ModelCancelled,
     ModelFailed,
@@ -70,6 +74,8 @@ WORDS: Final = {
 }
 """What decides where no hook does: whether the model asked for tools."""
 
+QUESTION: Final = InputRequest(key="page", message="Allow access", url="https://example.com/consent")
+
 TURN: Final = "its turn has come"
 
 LOOP: Final = AgentLoop(
@@ -82,8 +88,7 @@ LOOP: Final = AgentLoop(
     tools={"refund": ToolTraits(name="refund")},
     hooks=tuple(HookTraits(name=trigger, trigger=trigger) for trigger in Trigger if trigger is not Trigger.INPUT_GUARD),
 )
-"""One place follows another in it; not drawn are the input guard, which runs beside a model call, and the input that a
-call's server asks for while the call runs."""
+"""One place follows another in it; the input guard, which runs beside a model call, is not drawn."""
 
 Edges = dict[tuple[str, str], list[str]]
 """Which place follows which, and what led there."""
@@ -199,8 +204,10 @@ def _call(state: AgentState, each: OpenCall) -> Iterator[tuple[str, Event]]:
             yield "denied, or nobody decided", ApprovalDecided(name, Verdict(decision="deny"), LATER)
             yield "denied, or nobody decided", ApprovalExpired(name, LATER)
         case CallStage.INPUT:
-            pass
+            yield "answered", InputAnswered(name, InputAnswer(), LATER)
+            yield "nobody answered", InputExpired(name, LATER)
         case CallStage.RUNNING:
+            yield "its server asks a person", InputNeeded(name, "shop", (QUESTION,), 60.0, NOON, LATER)
             yield "", ToolReturned(name, "paid", NOON, LATER)
             yield "", ToolFailed(name, _error(), NOON, LATER)
         case CallStage.AFTER_TOOL:

@@ -28,6 +28,7 @@ from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast, SessionSummary
+    from holdfast.core.wire.session_contracts import SessionView
 
 T = TypeVar("T")
 
@@ -145,6 +146,14 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
         described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
         page += f"/{described.run_id}/{DETAILS_TAB}"
     return page
+
+
+def refuse_other_tenant(view: SessionView, tenant: str) -> None:
+    """Raise InvalidInput where a `tenant` is named and the session works for another one."""
+    if tenant and tenant != view.settings.tenant:
+        whose = f"of the tenant {view.settings.tenant!r}" if view.settings.tenant else "without a tenant"
+        text = f"the session of agent {view.agent_id} is {whose}, which stays as it began"
+        raise InvalidInput(f"{text}; leave --tenant out, or begin a new session")
 
 
 def metadata_of(options: list[str] | None) -> Mapping[str, JsonValue]:

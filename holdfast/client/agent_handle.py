@@ -254,22 +254,43 @@ class AgentHandle(Generic[AnswerT]):
                 return calls_of(await self._client.state(running_id))
         return ()
 
-    async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
+    async def approve(
+        self, call_id: str, *, by: str = "", digest: str | None = None, tool_digest: str | None = None
+    ) -> bool:
         """Approve a waiting call; False when the execution has ended. Raises as `Runs.decide` does.
 
-        With a `digest`, only the call as it was looked at: one with other arguments is refused.
+        With a `digest`, only the call as it was looked at: one with other arguments is refused; with a `tool_digest`,
+        one of another version of its MCP tool.
         """
-        return await self._decide(call_id, by=by, digest=digest, decision="approve")
+        return await self._decide(call_id, by=by, digest=digest, tool_digest=tool_digest, decision="approve")
 
-    async def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
+    async def deny(
+        self,
+        call_id: str,
+        reason: str = "",
+        *,
+        by: str = "",
+        digest: str | None = None,
+        tool_digest: str | None = None,
+    ) -> bool:
         """Deny a waiting call; the model is told the `reason`. Otherwise as `approve`."""
-        return await self._decide(call_id, by=by, digest=digest, decision="deny", reason=reason)
+        return await self._decide(
+            call_id, by=by, digest=digest, tool_digest=tool_digest, decision="deny", reason=reason
+        )
 
     async def edit(
-        self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None
+        self,
+        call_id: str,
+        arguments: dict[str, JsonValue],
+        *,
+        by: str = "",
+        digest: str | None = None,
+        tool_digest: str | None = None,
     ) -> bool:
         """Approve a waiting call with other arguments. Otherwise as `approve`."""
-        return await self._decide(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
+        return await self._decide(
+            call_id, by=by, digest=digest, tool_digest=tool_digest, decision="edit", arguments=arguments
+        )
 
     async def answer_question(
         self,
@@ -426,11 +447,11 @@ class AgentHandle(Generic[AnswerT]):
                 raise ExecutionFailed(f"run {execution_id} failed: {record.why}", state.to_dict()) from None
             return state
 
-    async def _decide(self, call_id: str, *, by: str, digest: str | None, **fields: Any) -> bool:  # noqa: ANN401
+    async def _decide(self, call_id: str, **fields: Any) -> bool:  # noqa: ANN401
         running_id = (await self.view()).running_id
         if running_id is None:
             return False
-        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **fields})
+        verdict = checked(Verdict, "decision", fields)
         return await _unless_starting(self._client.decide(running_id, call_id, verdict), running_id, call_id)
 
 

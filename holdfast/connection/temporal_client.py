@@ -22,6 +22,7 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, R
 from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
+from holdfast.core.base.extras import install_command
 from holdfast.runtime.process_exit import settle_at_exit
 from holdfast.storage.data_converter import converter
 from holdfast.storage.keys import KEY_FILE
@@ -207,7 +208,7 @@ def codec_of(settings: Settings) -> PayloadCodec | None:
         from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
     except ModuleNotFoundError as error:
         problem = f"{KEY_FILE} is set, and {error.name} is not installed"
-        raise MissingPart(f"{problem}; run: pip install 'holdfast[encryption]'") from None
+        raise MissingPart(f"{problem}; run: {install_command('encryption')}") from None
     return codec_at(settings.encryption_key_file)
 
 

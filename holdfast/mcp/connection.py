@@ -35,7 +35,7 @@ from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.credentials import Credentials
 from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
-from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, Fate, http_client
+from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, STATUS_TEXT, Fate, http_client
 from holdfast.mcp.server_requests import bounded
 from holdfast.mcp.stdio import ServerLog, StdioServer
 from holdfast.mcp.task_messages import CreatedTask, TasksExtension
@@ -171,7 +171,7 @@ class McpConnection:
         except TimeoutError:
             raise self._unavailable(f"it has not answered within {seconds_max:g} s") from None
         except McpOutcomeUnknown as error:
-            raise self._unavailable(error.message) from None
+            raise self._unavailable(f"it {error.message.removeprefix(f'{self._named()} ')}") from None
 
     async def call(
         self,
@@ -255,7 +255,9 @@ class McpConnection:
             if any(error.error.code == code and error.error.message.startswith(begins) for code, begins in LOST):
                 why = self._ended_why or self._text(error)
                 raise McpOutcomeUnknown(f"{self._named()} broke the connection: {why}") from None
-            raise McpCallFailed(f"{self._named()}: {self._text(error)} (code {error.error.code})") from None
+            text = self._text(error)
+            code = "" if text.startswith(STATUS_TEXT) else f" (code {error.error.code})"
+            raise McpCallFailed(f"{self._named()}: {text}{code}") from None
         except ValidationError as error:
             text = f"{self._named()} answered what is no answer of the protocol: {self._text(error)}"
             raise McpOutcomeUnknown(text) from None

@@ -46,6 +46,8 @@ class ServerQuestions:
 
     requests: tuple[InputRequest, ...]
     request_state: str | None = field(default=None, repr=False)
+    task: str | None = None
+    """The id of the task that asks, where the server has made one of the call."""
 
     @property
     def text(self) -> str:

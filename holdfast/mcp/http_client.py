@@ -6,9 +6,11 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import httpx2
+from mcp_types import INTERNAL_ERROR, JSONRPCError
+from pydantic import ValidationError
 from typing_extensions import override
 
 from holdfast.core.base.errors import HoldfastError
@@ -37,10 +39,19 @@ SESSION_HEADER: Final = "mcp-session-id"
 REDIRECTS: Final = 300
 """The lowest status of a redirect; from there to the server errors HTTP itself says what became of the request."""
 
+CLIENT_ERRORS: Final = 400
+"""The lowest status of a refusal. 404 has meanings of its own in the protocol."""
+
 SERVER_ERRORS: Final = 500
 """The lowest status of a server's error, which says nothing of a call's effect: a proxy may have sent it."""
 
 STREAM: Final = "text/event-stream"
+JSON: Final = "application/json"
+
+STATUS_TEXT: Final = "it answers HTTP "
+"""What the error begins with that stands for a refusal without one of the protocol's."""
+
+CREDENTIALS_TEXT: Final = "; check the credentials in its entry of mcp.yaml: `headers` or `oauth`"
 
 Fate = Literal["unsent", "session ended", "answered", "unclear", "broken", "too large"]
 """What became of a request: there was no connection for it; the server has forgotten our session, and refused it; it
@@ -120,6 +131,9 @@ class _Transport(httpx2.AsyncHTTPTransport):
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             self._note(token, "unsent")
             raise
+        status = response.status_code
+        if request.method == "POST" and status >= CLIENT_ERRORS and status != HTTPStatus.NOT_FOUND:
+            response = await _explained(response)
         kind = response.headers.get("content-type", "")
         # the protocol's answer to a session that it does not know any more; without a session 404 is a wrong address
         if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
@@ -218,6 +232,35 @@ def _is_error(body: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(message, dict) and "error" in message
+
+
+async def _explained(response: httpx2.Response) -> httpx2.Response:
+    """Return the refusal, with an error that names its status where the server gives none in the protocol's words.
+
+    The SDK shows such an error, and no status.
+    """
+    body = b""
+    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+        body += chunk
+        if len(body) > ERROR_BYTES_MAX:
+            break
+    await response.aclose()
+    kind, status = response.headers.get("content-type", ""), response.status_code
+    if len(body) > ERROR_BYTES_MAX or not kind.lower().startswith(JSON) or not _is_protocol_error(body):
+        phrase = httpx2.codes.get_reason_phrase(status) or "unknown"
+        credentials = CREDENTIALS_TEXT if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
+        error = {"code": INTERNAL_ERROR, "message": f"{STATUS_TEXT}{status} ({phrase}){credentials}"}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    headers = {"content-type": JSON, "content-length": str(len(body))}
+    return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(body), extensions=response.extensions)
+
+
+def _is_protocol_error(body: bytes) -> bool:
+    try:
+        JSONRPCError.model_validate_json(body, by_name=False)
+    except ValidationError:
+        return False
+    return True
 
 
 def http_client(

@@ -215,7 +215,7 @@ class OAuthGrant:
     def _unusable(self, path: Path, error: OSError | ValueError) -> InvalidInput:
         why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
         problem = f"{self._named}: the refresh token's file {str(path)!r} cannot be used: {why}"
-        return InvalidInput(f"{problem}; this process must be able to read it and to write into its folder")
+        return InvalidInput(f"{problem}; the worker must be able to read it and to write into its folder")
 
     def _unavailable(self, why: str) -> McpUnavailable:
         return McpUnavailable(f"{self._named} cannot be used: {why}")

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.extras import install_command
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.tools.mcp_servers import InlineServer, McpServer
@@ -27,7 +28,7 @@ CONNECTIONS_MAX: Final = 64
 CREDENTIALS_MAX: Final = 1_000
 """For how many servers and tenants OAuth tokens are kept; those of the others are asked for again."""
 
-MISSING: Final = "MCP servers need the extra `mcp`: install holdfast[mcp]"
+MISSING: Final = f"MCP servers need the extra `mcp`: {install_command('mcp')}"
 
 SETTLE_SECONDS_MAX: Final = 5.0
 """How long the end of the pool waits for tokens that are being asked for."""

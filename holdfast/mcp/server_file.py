@@ -117,8 +117,10 @@ def _mapping(value: object) -> dict[str, object] | None:
 
 
 def unknown_server(agent: str, server: str, known: Collection[str]) -> str:
-    """Return what is wrong where `agent` names a server that is none of those `known` to the process."""
-    problem = f"agent {agent!r} names the MCP server {server!r}, which this process does not know"
+    """Return what is wrong where `agent` names a server that is none of those `known` there."""
+    problem = (
+        f"agent {agent!r} names the MCP server {server!r}, which its worker (in-process, its driver) does not know"
+    )
     return f"{problem} (from mcp.yaml or `mcp=`); {suggestion(server, known)}"
 
 

@@ -176,7 +176,7 @@ class StdioServer:
                         break
         finally:
             if not why and await _exits(process):
-                why = f"it has ended with code {process.returncode} (its stderr is in this process's, after [mcp ...])"
+                why = f"it has ended with code {process.returncode} (its stderr is in the worker's, after [mcp ...])"
             self._on_end(why or "it has closed its stdout")
             read_writer.close()
         while await stdout.read(CHUNK_BYTES):  # so that it can write, read, and end

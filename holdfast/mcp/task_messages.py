@@ -10,7 +10,7 @@ from mcp_types import ErrorData, Request, RequestParams, Result, ServerCapabilit
 from pydantic import Field
 from typing_extensions import override
 
-from holdfast.core.conversation.attempt_tally import TASK_ID_CHARS_MAX
+from holdfast.core.conversation.attempt_tally import TaskId
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier."""
@@ -30,7 +30,7 @@ Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Task(Result):
     """What every message about a task says."""
 
-    task_id: Annotated[str, Field(min_length=1, max_length=TASK_ID_CHARS_MAX)]
+    task_id: TaskId
     status: Literal["working", "input_required", "completed", "failed", "cancelled"]
     status_message: str | None = None
     ttl_ms: Milliseconds | None = None

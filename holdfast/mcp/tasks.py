@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Final
 
 from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, EmptyResult
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, EmptyResult, InputRequiredResult
 from pydantic import ValidationError
 
 from holdfast.core.base.errors import HoldfastError
+from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import CallReporter
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.elicitation import questions_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.pool import SHARED, McpPool
 from holdfast.mcp.task_keeper import TaskKeeper
@@ -45,11 +47,6 @@ CANCEL_SECONDS_MAX: Final = 5.0
 LAST_LOOK_SECONDS: Final = 1.0
 """How long before a task expires it is looked at, so that a result is not missed."""
 
-QUESTIONS_MAX: Final = 100
-"""The most questions of one task that are answered."""
-
-CANNOT_ANSWER: Final = "[the server asked a question during the task; it was declined: nobody can answer there yet]"
-
 Lend = Callable[[], AbstractAsyncContextManager[McpConnection]]
 """Lends a connection to the task's server, opened if need be."""
 
@@ -61,11 +58,12 @@ class TaskAtServer:
         self._server = server
         self._id = task_id
         self._lend = lend
-        self._declined = set[str]()
+        self._responses: dict[str, InputResponse] = {}
+        self._sent = set[str]()
         self._without_secrets: Callable[[McpAnswer], McpAnswer] = lambda answer: answer
 
     async def begun(self, created: CreatedTask, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
-        """Have the new task kept, and return its answer.
+        """Have the new task kept, and return its answer, or what it asks a person for (`questions`).
 
         Raises McpCallFailed when it failed or was cancelled, and McpOutcomeUnknown when the server has lost it, is
         silent for SILENT_SECONDS_MAX, or took longer than the `task_seconds_max` of its entry. Cancelling this cancels
@@ -79,8 +77,18 @@ class TaskAtServer:
             await self._end(keeper)
             raise
 
-    async def resumed(self, age_seconds: float, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
-        """Return the answer of a task that was created `age_seconds` ago. Raises as `begun` does."""
+    async def resumed(
+        self,
+        age_seconds: float,
+        keeper: TaskKeeper,
+        reporter: CallReporter,
+        responses: Mapping[str, InputResponse] | None = None,
+    ) -> McpAnswer:
+        """Return the answer of a task that was created `age_seconds` ago. Returns and raises as `begun` does.
+
+        It gets those of the `responses` that it still asks for: an attempt before may have sent them.
+        """
+        self._responses = dict(responses or {})
         try:
             return await self._polled(age_seconds, 0.0, reporter)
         except asyncio.CancelledError:
@@ -148,8 +156,7 @@ class TaskAtServer:
             case "working":
                 return None
             case "input_required":
-                await self._decline(state)
-                return None
+                return await self._asks(state)
             case "failed":
                 raise McpCallFailed(f"{self._named} failed: {words or 'it says no more'}")
             case "cancelled":
@@ -157,27 +164,39 @@ class TaskAtServer:
                 raise McpCallFailed(f"{self._named} was cancelled by the server, perhaps with part of it done{why}")
             case "completed":
                 try:
-                    answer = answer_of(CallToolResult.model_validate(state.result, by_name=False))
-                    answer = self._without_secrets(answer)
+                    return self._without_secrets(answer_of(CallToolResult.model_validate(state.result, by_name=False)))
                 except ValidationError:
                     raise self._unknown("it is complete, but its result is no answer of the protocol") from None
-                return replace(answer, text=f"{answer.text}\n{CANNOT_ANSWER}".lstrip()) if self._declined else answer
 
-    async def _decline(self, state: TaskState) -> None:
-        """Answer the task's questions, each once, that they are cancelled; cancel a task that asks anything else."""
+    async def _asks(self, state: TaskState) -> McpAnswer | None:
+        """Send the answers that the task waits for, or return what a person has to be asked.
+
+        Raises McpCallFailed, after it has cancelled the task, for what no person can be asked.
+        """
         asked = state.input_requests or {}
-        kinds = {str(each.get("method")) for each in asked.values()}
-        if kinds - {"elicitation/create"} or len(self._declined | asked.keys()) > QUESTIONS_MAX:
-            await self.cancel()
-            raise McpCallFailed(f"{self._named} asks for something that cannot be given, and was cancelled")
-        new = {key: {"action": "cancel"} for key in asked if key not in self._declined}
+        if due := {key: each for key, each in self._responses.items() if key in asked and key not in self._sent}:
+            await self._send(due)
+            return None
+        new = {key: each for key, each in asked.items() if key not in self._responses}
         if not new:
-            return
-        request = UpdateTask(params=UpdateParams(task_id=self._id, input_responses=new))
+            return None
+        fields = {"resultType": "input_required", "inputRequests": new}
+        try:
+            questions = questions_of(InputRequiredResult.model_validate(fields, by_name=False), self._named)
+        except (ValidationError, McpCallFailed) as error:
+            await self.cancel()
+            why = f": {error.message}" if isinstance(error, McpCallFailed) else ""
+            text = f"{self._named} asks for something that cannot be given, and was cancelled{why}"
+            raise McpCallFailed(text) from None
+        return McpAnswer(questions.text, questions=replace(questions, task=self._id))
+
+    async def _send(self, responses: Mapping[str, InputResponse]) -> None:
+        results = {key: each.model_dump(mode="json", exclude_none=True) for key, each in responses.items()}
+        request = UpdateTask(params=UpdateParams(task_id=self._id, input_responses=results))
         with suppress(McpUnavailable, McpCallFailed):  # the next poll shows whether it still asks
             async with self._lend() as connection:
                 await connection.ask(lambda session: session.send_request(request, EmptyResult), REQUEST_SECONDS_MAX)
-            self._declined |= new.keys()
+            self._sent |= responses.keys()
 
     @property
     def _named(self) -> str:

@@ -34,6 +34,7 @@ from holdfast.mcp.task_keeper import NO_KEEPER, TaskKeeper
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.answers import McpAnswer
+    from holdfast.mcp.elicitation import ServerQuestions
     from holdfast.mcp.task_messages import CreatedTask
 
 TRIES_MAX: Final = 3
@@ -156,34 +157,42 @@ async def call_mcp_tool(
             await asyncio.sleep(WAIT_SECONDS * 2 ** (tried - 1))
         else:
             if answer.questions is not None:
-                return McpInputNeeded(
-                    server=server.name,
-                    requests=answer.questions.requests,
-                    seconds_max=server.answer_seconds,
-                    request_state=answer.questions.request_state,
-                )
+                return _input_needed(server, answer.questions)
             return _checked(answer, tool)
     raise AssertionError("the last try returns or raises")
 
 
-async def resume_mcp_task(
+async def resume_mcp_task(  # noqa: PLR0913  # what a call needs, and the task
     pool: McpPool,
     server: McpServer,
     tool: McpTool,
     task: McpTask,
     age_seconds: float,
     context: ToolContext,
+    *,
     reporter: CallReporter = NO_REPORTER,
     keeper: TaskKeeper = NO_KEEPER,
-) -> McpAnswer:
-    """Return the answer of a task that an attempt before left, `age_seconds` after it was created; call nothing.
+    inputs: McpInputs | None = None,
+) -> McpAnswer | McpInputNeeded:
+    """Return the answer of a task that is under way, `age_seconds` after it was created; call nothing.
 
-    Raises as `call_mcp_tool` does.
+    `inputs` answers what it asked for. Returns what it asks for next, and raises, as `call_mcp_tool` does.
     """
     from holdfast.mcp.tasks import task_of  # noqa: PLC0415  # an extra
 
     resumed = task_of(pool, server, task.id, context.execution_id, context.tenant)
-    return _checked(await resumed.resumed(age_seconds, keeper, reporter), tool)
+    answer = await resumed.resumed(age_seconds, keeper, reporter, inputs.responses if inputs else None)
+    return _checked(answer, tool) if answer.questions is None else _input_needed(server, answer.questions)
+
+
+def _input_needed(server: McpServer, questions: ServerQuestions) -> McpInputNeeded:
+    return McpInputNeeded(
+        server=server.name,
+        requests=questions.requests,
+        seconds_max=server.answer_seconds,
+        request_state=questions.request_state,
+        task=questions.task,
+    )
 
 
 def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
@@ -199,6 +208,10 @@ async def _called(
 ) -> ToolReply:
     answer = await call_mcp_tool(pool, server, tool, arguments, context, context.reporter)
     if isinstance(answer, McpInputNeeded):
+        if answer.task is not None:
+            from holdfast.mcp.tasks import task_of  # noqa: PLC0415  # an extra
+
+            await task_of(pool, server, answer.task, context.execution_id, context.tenant).cancel()
         asked = "; ".join(each.message for each in answer.requests)
         problem = f"its server asks a person, and an in-process run cannot wait for the answer: {asked}"
         raise McpCallFailed(f"{problem}; run the agent on Temporal")

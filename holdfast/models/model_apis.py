@@ -22,7 +22,7 @@ class ModelApi:
     package: str
     """The import name of its client."""
     extra: str
-    """The extra that installs it: `pip install 'holdfast[EXTRA]'`."""
+    """The extra that installs it."""
     model: str
     """The name of its `Model` in `holdfast.models`, made with ProviderSettings."""
     headers: Callable[[str], Mapping[str, str]]

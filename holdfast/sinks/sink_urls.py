@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.extras import install_command
 from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.runtime.imports import imported_object
 from holdfast.sinks.jsonl import JsonLines
@@ -60,7 +61,7 @@ def _sink(text: str, environment: Environment) -> Sink:
             raise
         extra = EXTRAS[package]
         raise MissingPart(
-            f"a sink of the kind {kind} needs {package}, which is not installed: pip install 'holdfast[{extra}]'"
+            f"a sink of the kind {kind} needs {package}, which is not installed: {install_command(extra)}"
         ) from None
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.extras import install_command
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's own variables that turn traces on; the exporter reads their values itself."""
@@ -74,7 +75,7 @@ def _problem(environment: Mapping[str, str]) -> str | None:
     if protocol != "http/protobuf":
         return f"traces need the protocol http/protobuf; {protocol[:40]!r} is not supported"
     if not all(_is_there(part) for part in PARTS):
-        return "OpenTelemetry is not installed: pip install 'holdfast[telemetry]'"
+        return f"OpenTelemetry is not installed: {install_command('telemetry')}"
     return None
 
 

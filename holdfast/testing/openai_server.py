@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
+from holdfast.core.base.extras import install_command
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_wire_format import CREATED, Refusal, answer_pieces, error_body, read_request
@@ -41,7 +42,7 @@ try:
     from aiohttp import web
 except ImportError as problem:
     raise MissingPart(
-        "The fake OpenAI server needs the package aiohttp; run: pip install 'holdfast[testing]'."
+        f"The fake OpenAI server needs the package aiohttp; run: {install_command('testing')}."
     ) from problem
 
 HOST = "127.0.0.1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from uuid import uuid4
 
 import pytest
 
@@ -57,6 +58,27 @@ def test_metadata_of_a_chat_go_with_each_of_its_messages(project: Project) -> No
     refused = project.run("chat", "clerk", "--metadata", "agent=me", said="one\n")
     assert (refused.code, refused.out) == (2, "")
     assert "reserved by Holdfast" in refused.err
+
+
+def test_a_new_agent_works_for_the_tenant_that_is_named_and_an_existing_one_for_no_other(project: Project) -> None:
+    ended = project.run("chat", "clerk", "--json", "--tenant", "acme", said="one\n")
+    agent = id_in(ended.err)
+
+    def tenant_of(line: str) -> object:
+        run = json.loads(line)["execution_id"]
+        return project.run("export", run).document["state"]["execution"].get("tenant", "")
+
+    assert tenant_of(ended.out) == "acme"
+    again = project.run("send", agent, "two", "--json", "--tenant", "acme")
+    assert tenant_of(again.out) == "acme"
+    for other in (
+        project.run("send", agent, "three", "--tenant", "others"),
+        project.run("chat", "--id", agent, "--tenant", "others", said="three\n"),
+    ):
+        assert (other.code, other.out) == (2, "")
+        assert f"the session of agent {agent} is of the tenant 'acme'" in other.err
+    sent = project.run("send", str(uuid4()), "one", "--agent", "clerk", "--json", "--tenant", "others")
+    assert tenant_of(sent.out) == "others"
 
 
 def failed(project: Project, *options: str) -> Ended:

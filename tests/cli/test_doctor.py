@@ -201,8 +201,8 @@ def test_parts_that_are_not_installed_are_told_with_what_installs_them(here: Pro
     poor = replace(here.where(HOLDFAST_ENCRYPTION_KEY_FILE="keys"), program=Path(sys.executable))
     lines = by_check(poor.run("-c", hide + use))
     assert levels(lines, "error") == {"versions", "encryption"}
-    assert lines["versions"]["remedy"] == "pip install 'holdfast[temporal,openai]'"
-    assert lines["encryption"]["remedy"] == "pip install 'holdfast[encryption]'"
+    assert lines["versions"]["remedy"] == "pip install '/path/to/holdfast[temporal,openai]'"
+    assert lines["encryption"]["remedy"] == "pip install '/path/to/holdfast[encryption]'"
 
 
 @tool(task_queue="nobody-serves-this")

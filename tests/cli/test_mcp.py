@@ -123,7 +123,7 @@ def test_the_doctor_and_a_comparison_know_the_tools_of_servers(own: Project) -> 
     assert "shop: ok, 2 tools" in found["mcp servers"]["found"]
     assert "gone: unreachable" in found["mcp servers"]["found"]
     printed = dev.ended().err
-    assert "agent 'lost' names the MCP server 'shob', which this process does not know" in printed
+    assert "'lost' names the MCP server 'shob', which its worker (in-process, its driver) does not know" in printed
     assert "did you mean 'shop'?" in printed
     assert "'gone' needs the variable NOT_SET_HERE" in printed
     assert same.out == "the tools of shop are as that run has pinned them\n"

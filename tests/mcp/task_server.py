@@ -67,6 +67,23 @@ def text(words: str, **fields: object) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}], **fields}
 
 
+LOAVES = {"type": "object", "properties": {"loaves": {"type": "integer", "minimum": 1}}, "required": ["loaves"]}
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+
+
+def ask(task_id: str, key: str, message: str, schema: dict[str, Any]) -> None:
+    question = {"mode": "form", "message": message, "requestedSchema": schema}
+    asked = {key: {"method": "elicitation/create", "params": question}}
+    write(task_id, status="input_required", inputRequests=asked)
+
+
+async def order(task_id: str, key: str) -> None:
+    ask(task_id, "loaves", "How many loaves?", LOAVES)
+    while read(task_id)["status"] == "input_required":  # noqa: ASYNC110  # a file calls nobody
+        await asyncio.sleep(0.02)
+    await work("bake", task_id, key)
+
+
 async def work(tool: str, task_id: str, key: str) -> None:
     while not GATE.exists():  # noqa: ASYNC240  # a test's few lines
         await asyncio.sleep(0.02)
@@ -88,14 +105,6 @@ async def work(tool: str, task_id: str, key: str) -> None:
             (FOLDER / task_id).unlink()
         case "garble":
             write(task_id, status="completed", result={"content": "no list"})
-        case "ask":
-            question: dict[str, Any] = {
-                "mode": "form",
-                "message": "Which?",
-                "requestedSchema": {"type": "object", "properties": {}},
-            }
-            asked = {"which": {"method": "elicitation/create", "params": question}}
-            write(task_id, status="input_required", inputRequests=asked)
         case "sample":
             write(task_id, status="input_required", inputRequests={"s": {"method": "sampling/createMessage"}})
         case _:
@@ -129,7 +138,7 @@ class Tasks(Extension):
         key = str(dict(meta).get("holdfast.dev/idempotency-key", "")) if meta else ""
         task_id = uuid4().hex
         state = write(task_id, status="working", statusMessage="in the oven")
-        doing = asyncio.create_task(work(params.name, task_id, key))
+        doing = asyncio.create_task(order(task_id, key) if params.name == "order" else work(params.name, task_id, key))
         working.add(doing)
         doing.add_done_callback(working.discard)
         return {"resultType": "task", **state}
@@ -146,8 +155,15 @@ class Tasks(Extension):
         return {"resultType": "complete"}
 
     async def update(self, _ctx: ServerRequestContext[Any, Any], params: UpdateParams) -> HandlerResult:
-        note(f"tasks/update {json.dumps(params.input_responses)}")
-        write(params.task_id, status="completed", result=text("plain then"), inputRequests={})
+        open_requests = read(params.task_id).get("inputRequests", {})
+        for key, response in params.input_responses.items():
+            if key not in open_requests:  # it has that answer already
+                continue
+            note(f"tasks/update {key} {json.dumps(response)}")
+            if key == "loaves" and response["action"] == "accept":
+                ask(params.task_id, "sure", f"Bake {response['content']['loaves']}?", SURE)
+            else:
+                write(params.task_id, status="working", inputRequests={})
         return {"resultType": "complete"}
 
 
@@ -159,7 +175,7 @@ def bake() -> str:
     return "at once"
 
 
-for name in ("bake", "refuse", "fail", "drop", "lose", "garble", "ask", "sample", "stuck", "quick"):
+for name in ("bake", "refuse", "fail", "drop", "lose", "garble", "order", "sample", "stuck", "quick"):
     server.add_tool(bake, name=name, annotations=ToolAnnotations(idempotent_hint=name == "lose"))
 
 if __name__ == "__main__":

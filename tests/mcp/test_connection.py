@@ -178,6 +178,38 @@ async def test_what_an_http_server_answers_says_whether_the_call_can_have_had_an
             await server.call("go", {})
 
 
+@pytest.mark.parametrize("body", [b"", b'{"error": "invalid_token"}', b"x" * 100_000])
+@pytest.mark.parametrize(("status", "phrase"), [(401, "Unauthorized"), (403, "Forbidden")])
+async def test_a_server_that_refuses_the_credentials_is_told_with_its_status_and_what_to_check(
+    status: int, phrase: str, body: bytes
+) -> None:
+    text = f"it answers HTTP {status} ({phrase}); check the credentials in its entry of mcp.yaml: `headers` or `oauth`"
+    async with answering(status, body) as place:
+        with pytest.raises(McpUnavailable) as unopened:
+            async with connection(place):
+                pass
+    assert unopened.value.message == f"the MCP server 'gone' ({place.url}) cannot be used: {text}"
+    async with answering_calls(status, body, "application/json") as place, connection(place) as server:
+        with pytest.raises(McpCallFailed) as refused:
+            await server.call("go", {})
+    assert refused.value.message == f"the MCP server 'gone': {text}"
+
+
+async def test_a_refusal_in_the_protocols_words_is_told_in_these() -> None:
+    body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "scope till.write is missing"}}'
+    async with answering(403, body) as place:
+        with pytest.raises(McpUnavailable, match=r"cannot be used: scope till\.write is missing"):
+            async with connection(place):
+                pass
+
+
+async def test_what_is_no_answer_to_a_question_is_told_with_the_servers_name_once() -> None:
+    async with connection(odd("shapeless list")) as server:
+        with pytest.raises(McpUnavailable, match="cannot be used: it answered what is no answer") as broken:
+            await server.ask(lambda session: session.list_tools(), 60.0)
+    assert broken.value.message.count("the MCP server 'odd'") == 1
+
+
 async def test_a_header_that_would_hold_a_line_end_is_refused_without_its_value() -> None:
     place = McpServer(name="gone", url="http://127.0.0.1:9/mcp", headers={"Authorization": "Bearer ${KEY}"})
     with pytest.raises(InvalidInput, match="the header 'Authorization' would hold a line end") as caught:

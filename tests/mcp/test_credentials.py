@@ -244,7 +244,7 @@ async def test_a_server_of_a_definition_gets_no_token_of_the_workers_server_of_i
         try:
             async with pool.connection(keyed) as server:
                 assert await token_of(server) == "secret-token"
-            with pytest.raises(McpUnavailable, match="error response"):
+            with pytest.raises(McpUnavailable, match="HTTP 401"):
                 async with pool.connection(described):
                     pass
         finally:

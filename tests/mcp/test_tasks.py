@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.attachments import Attachment
+from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import NO_REPORTER
 from holdfast.mcp import tasks
@@ -79,6 +80,12 @@ async def called(
 
     async with pool.connection(server) as connection:
         return await connection.call(tool, {}, on_task=on_task)
+
+
+async def resumed(
+    pool: McpPool, server: McpServer, keeper: Keeper, responses: Mapping[str, InputResponse]
+) -> McpAnswer:
+    return await task_of(pool, server, keeper.kept).resumed(0.0, keeper, NO_REPORTER, responses)
 
 
 def gate(folder: Path) -> None:
@@ -148,13 +155,26 @@ async def test_an_error_of_the_tool_itself_repeats_no_credential(
     assert (answer.text, answer.is_error) == ("no stock ***", True)
 
 
-async def test_a_question_of_a_task_is_declined_once_and_the_answer_says_so(tmp_path: Path) -> None:
+async def test_a_task_returns_its_question_and_goes_on_with_the_answer_that_it_still_lacks(tmp_path: Path) -> None:
     gate(tmp_path)
-    server = oven(tmp_path)
+    server, keeper = oven(tmp_path), Keeper(final=False)
+    loaves, sure = InputResponse(action="accept", content={"loaves": 3}), InputResponse(action="decline")
     async with pool_of(server) as pool:
-        answer = await called(pool, server, "ask")
-    assert answer.text == f"plain then\n{tasks.CANNOT_ANSWER}"
-    assert counted(tmp_path, 'tasks/update {"which": {"action": "cancel"}}') == 1
+        first = (await called(pool, server, "order", keeper)).questions
+        second = (await resumed(pool, server, keeper, {"loaves": loaves})).questions
+        again = (await resumed(pool, server, keeper, {"loaves": loaves})).questions
+        answer = await resumed(pool, server, keeper, {"sure": sure})
+        assert (await resumed(pool, server, keeper, {"sure": sure})).text == answer.text == "baked"
+    assert first is not None
+    assert second is not None
+    assert second == again
+    assert (first.task, second.task) == (keeper.kept, keeper.kept)
+    assert [each.message for each in (*first.requests, *second.requests)] == ["How many loaves?", "Bake 3?"]
+    updates = [each for each in noted(tmp_path / "ledger") if each.startswith("tasks/update")]
+    assert updates == [
+        'tasks/update loaves {"action": "accept", "content": {"loaves": 3}}',
+        'tasks/update sure {"action": "decline"}',
+    ]
 
 
 async def test_a_cancelled_call_cancels_its_task_only_if_nobody_goes_on_with_it(tmp_path: Path) -> None:

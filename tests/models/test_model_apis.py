@@ -118,7 +118,7 @@ def test_a_worker_needs_its_client_and_no_other() -> None:
     assert set(worker_parts("python:mine:model")) == {"temporalio", "obstore"}
     with pytest.raises(InvalidInput, match="'python:' names no model; write python:MODULE:NAME"):
         worker_parts("python:")
-    with pytest.raises(MissingPart, match=r"a worker needs no_such_client, .* pip install 'holdfast\[anthropic\]'"):
+    with pytest.raises(MissingPart, match=r"needs no_such_client, .* pip install '/path/to/holdfast\[anthropic\]'"):
         check_parts(worker_parts("anthropic"))
 
 

@@ -214,7 +214,7 @@ async def test_hooks_see_the_executions_steps_and_errors_and_whose_subagent_it_i
     model = ScriptedModel(lambda _: next(left))
     parent = "6f1c0000-0000-4000-8000-000000000001"
     driver = LocalDriver(AGENT, model=model, tools=[double, halve], hooks=[look], parent_agent_id=parent)
-    first = await driver.execute("Do it.")
+    first = await driver.execute("Do it.", tenant="acme")
     await driver.execute("Once more.", state=first)
     assert [[each.call.name for each in context.tool_executions] for context in seen] == [["double"], ["halve"], [], []]
     assert [[each.step.number for each in context.steps] for context in seen] == [[], [1], [1, 2], []]
@@ -226,6 +226,7 @@ async def test_hooks_see_the_executions_steps_and_errors_and_whose_subagent_it_i
     ]
     assert [context.execution_count for context in seen] == [1, 1, 1, 2]
     assert {context.parent_agent_id for context in seen} == {parent}
+    assert [context.tenant for context in seen] == ["acme", "acme", "acme", ""]
 
 
 async def test_a_hook_is_shown_the_latest_steps_alone() -> None:

@@ -75,5 +75,5 @@ def test_a_missing_package_is_told_with_its_extra(
     for name in [each for each in sys.modules if each.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingPart, match=rf"needs {package}, .* pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(MissingPart, match=rf"needs {package}, .* pip install '/path/to/holdfast\[{extra}\]'"):
         sinks_from([kind], {})

@@ -44,6 +44,6 @@ def test_what_cannot_be_had_is_an_error_only_for_who_asked_us(monkeypatch: pytes
     told = Telemetry.from_environment({ENDPOINT: "http://collector:4317", **GRPC})
     assert told.problem == ("traces are off: traces need the protocol http/protobuf; 'grpc' is not supported")
     monkeypatch.setattr(settings, "PARTS", ("no.such.package",))
-    with pytest.raises(MissingPart, match=r"pip install 'holdfast\[telemetry\]'"):
+    with pytest.raises(MissingPart, match=r"pip install '/path/to/holdfast\[telemetry\]'"):
         Telemetry.from_environment({"HOLDFAST_TELEMETRY": "otlp"})
     assert Telemetry.from_environment({ENDPOINT: "http://collector:4318"}).problem is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Settings
+from holdfast.client import Settings, WaitingCall
+from holdfast.client.sync import Holdfast as SyncHoldfast
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DecisionRefused, ExecutionFailed
@@ -157,6 +159,47 @@ async def test_a_decision_about_another_version_of_a_tool_decides_nothing(serve:
             await served.client.decide(execution_id, waiting.call.id, verdict)
             await served.client.result(execution_id)
     assert len(set(digests)) == len(digests) == 2, "the same call, two versions of its tool"
+
+
+async def test_an_agents_handle_decides_about_the_version_of_the_tool_that_was_seen(
+    serve: Serve, settings: Settings, tmp_path: Path
+) -> None:
+    agent_definition = replace(AGENT, tools=(), approvals=(ApprovalRule(tools=("shop_pay_invoice",)),))
+    pays = call("shop_pay_invoice", item="7")
+    async with serve([pays, pays, pays, say("done")], mcp={"shop": catalog(tmp_path, [PAY])}) as served:
+        agent = served.client.agent(definition=agent_definition)
+        receipt = await agent.send("pay thrice")
+
+        async def waits_anew(seen: set[str]) -> WaitingCall:
+            async with asyncio.timeout(60):
+                while True:
+                    for each in await agent.waiting():
+                        if each.call_id not in seen:
+                            seen.add(each.call_id)
+                            return each
+                    await asyncio.sleep(0.05)
+
+        seen: set[str] = set()
+        first = await waits_anew(seen)
+        assert first.tool_digest is not None
+        for decide in (agent.approve, agent.deny):
+            with pytest.raises(DecisionRefused, match="another version of the tool shop_pay_invoice"):
+                await decide(first.call_id, tool_digest="0" * 64)
+        with pytest.raises(DecisionRefused, match="another version of the tool shop_pay_invoice"):
+            await agent.edit(first.call_id, {"item": "8"}, tool_digest="0" * 64)
+        assert await agent.approve(first.call_id, digest=first.digest, tool_digest=first.tool_digest)
+        second = await waits_anew(seen)
+        assert await agent.edit(second.call_id, {"item": "8"}, tool_digest=second.tool_digest)
+        third = await waits_anew(seen)
+
+        def without_await() -> bool:
+            with SyncHoldfast.connect(settings) as blocking:
+                return blocking.agent(agent.agent_id).deny(third.call_id, "enough", tool_digest=third.tool_digest)
+
+        assert await asyncio.to_thread(without_await)
+        await agent.answer(receipt)
+        await agent.close()
+    assert noted(tmp_path / "ledger") == ['pay_invoice {"item": "7"}', 'pay_invoice {"item": "8"}']
 
 
 def calls_the_only_tool(request: dict[str, Any]) -> Reply:

@@ -17,7 +17,9 @@ from holdfast import AgentDefinition, ExecutionBudget
 from holdfast.client import Holdfast, Settings, ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import DecisionRefused
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_traits import ATTEMPTS_MAX
@@ -28,9 +30,11 @@ from tests.chaos.processes import worker as worker_process
 from tests.mcp.places import noted, oven, oven_over_http, until_noted
 from tests.serving import Serve
 from tests.workflows.histories import replayed
+from tests.workflows.waiting import state_when
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(240)]
 
+SURE = 'tasks/update sure {"action": "accept", "content": {"sure": true}}'
 AGENT = AgentDefinition(name="baker", mcp=("oven",))
 
 
@@ -289,6 +293,78 @@ async def test_a_worker_that_dies_before_there_is_a_task_leaves_an_unknown_outco
             state = await client.result(execution_id)
     assert answer(state) == "OutcomeUnknown"
     assert counted(tmp_path, "tools/call stuck") == 1
+
+
+async def question(client: Holdfast, execution_id: str, message: str) -> OpenCall:
+    """The call whose task asks `message`, once it waits."""
+
+    def there(state: AgentState) -> bool:
+        requests = [each.input_request for each in state.input_calls]
+        return any(each is not None and each.message == message for each in requests)
+
+    [waiting] = (await state_when(client, execution_id, there)).input_calls
+    return waiting
+
+
+async def test_a_task_that_asks_waits_for_a_person_without_a_poll_and_gets_each_answer(
+    serve: Serve, tmp_path: Path
+) -> None:
+    gate(tmp_path)
+    async with serve([call("oven_order"), say("done")], mcp={"oven": oven(tmp_path)}) as served:
+        client = served.client
+        execution_id = await client.start(AGENT, "bake")
+        waiting = await question(client, execution_id, "How many loaves?")
+        polls = counted(tmp_path, "tasks/get")
+        with pytest.raises(DecisionRefused, match="0 is less than 1"):
+            await client.answer_question(execution_id, waiting.call.id, {"loaves": 0})
+        assert counted(tmp_path, "tasks/get") == polls
+        assert await client.answer_question(execution_id, waiting.call.id, {"loaves": 3}, by="ann")
+        await question(client, execution_id, "Bake 3?")
+        assert await client.answer_question(execution_id, waiting.call.id, {"sure": True}, by="ben")
+        state = await client.result(execution_id)
+        history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
+        await replayed(client, execution_id)
+    scheduled = [each.activity_task_scheduled_event_attributes for each in history.events]
+    assert [each.activity_id for each in scheduled if each.activity_type.name == "call_mcp_tool"] == [
+        "step-1-tool-0",
+        "step-1-tool-0-input-1",
+        "step-1-tool-0-input-2",
+    ]
+    assert answer(state) == "baked"
+    [execution] = state.steps[0].tool_executions
+    assert [(each.action, each.by) for each in execution.inputs] == [("accept", "ann"), ("accept", "ben")]
+    assert (counted(tmp_path, "tools/call order"), effects(tmp_path)) == (1, 1)
+
+
+async def test_workers_killed_before_and_after_a_tasks_question_is_answered_leave_one_effect(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with (
+        oven_over_http(tmp_path) as (server, _),
+        killable(settings, server, tmp_path, "oven_order") as (mine, endpoint),
+    ):
+        client = await Holdfast.connect(mine)
+        execution_id = await client.start(AGENT, "bake")
+        async with worker_process(mine, endpoint, tmp_path / "model", modules=()) as process:
+            waiting = await question(client, execution_id, "How many loaves?")
+            process.kill()
+        async with worker_process(mine, endpoint, tmp_path / "model", modules=()) as process:
+            assert await client.answer_question(execution_id, waiting.call.id, {"loaves": 3})
+            await question(client, execution_id, "Bake 3?")
+            assert await client.answer_question(execution_id, waiting.call.id, {"sure": True})
+            await until_noted(tmp_path / "ledger", SURE)
+            await until_polled(tmp_path, counted(tmp_path, "tasks/get") + 1)
+            process.kill()
+        assert effects(tmp_path) == 0
+        async with worker_process(mine, endpoint, tmp_path / "model", modules=()):
+            await until_polled(tmp_path, counted(tmp_path, "tasks/get") + 1)
+            gate(tmp_path)
+            state = await client.result(execution_id)
+        await replayed(client, execution_id)
+    assert answer(state) == "baked"
+    assert (counted(tmp_path, "tools/call order"), effects(tmp_path)) == (1, 1)
+    assert counted(tmp_path, SURE) == 1
+    assert counted(tmp_path, "tasks/cancel") == 0
 
 
 @asynccontextmanager

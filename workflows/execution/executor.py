@@ -90,7 +90,7 @@ class Executor:
         self._spent: dict[str, Usage] = {}
         self._current_call = ""
         self._children: dict[str, SpawnSubagent] = {}
-        self._request_states: dict[str, str | None] = {}
+        self._asked: dict[str, McpInputNeeded] = {}
         """What the servers of calls that wait for an answer want back with it, by the id of the call."""
         # earlier signals wait for the handler
         workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
@@ -166,7 +166,7 @@ class Executor:
         if traits.local:
             self._note_run()
         if isinstance(result, McpInputNeeded):
-            self._request_states[call.id] = result.request_state
+            self._asked[call.id] = replace(result, requests=())
             server, requests, seconds_max = result.server, result.requests, result.seconds_max
             return (InputNeeded(call.id, server, requests, seconds_max, started_at=started_at, at=workflow.now()),)
         return (tool_returned(call.id, result, started_at, workflow.now()),)
@@ -191,10 +191,11 @@ class Executor:
 
     def _inputs(self, command: CallTool) -> McpInputs | None:
         """Return the answers, with the server's own state, that a call goes on with; none for a call that begins."""
-        state = self._request_states.pop(command.call.id, None)
-        if not command.round:
+        asked = self._asked.pop(command.call.id, None)
+        if not command.round or asked is None:
             return None
-        return McpInputs(round=command.round, responses=command.responses, request_state=state)
+        state, task = asked.request_state, asked.task
+        return McpInputs(round=command.round, responses=command.responses, request_state=state, task=task)
 
     async def await_input(self, command: RequestInput) -> Ends:
         """Report the expiry of what a call's server asks for; an answer comes by update."""

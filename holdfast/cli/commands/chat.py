@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.command_context import agent_id_of, connected, metadata_of
+from holdfast.cli.command_context import agent_id_of, connected, metadata_of, refuse_other_tenant
 from holdfast.cli.commands.approvals import login
 from holdfast.cli.commands.sessions import print_answer
-from holdfast.cli.options import AsJson, Metadata, Policy, with_server
+from holdfast.cli.options import AsJson, Metadata, Policy, Tenant, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.shell_completion import agent_ids, agent_names
 from holdfast.cli.worker_wait import when_served
@@ -49,6 +49,7 @@ def chat(
     ] = None,
     while_running: Policy = None,
     metadata: Metadata = None,
+    tenant: Tenant = "",
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -56,17 +57,18 @@ def chat(
     if agent is None and agent_id is None:
         raise InvalidInput("which agent? name a definition for a new one, or an existing session with --id")
     options: SendOptions = {"while_running": while_running, "metadata": metadata_of(metadata)}
-    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, options, as_json=as_json)))
+    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, tenant, options, as_json=as_json)))
 
 
 async def _chat(
-    settings: Settings, name: str | None, agent_id: str | None, options: SendOptions, *, as_json: bool
+    settings: Settings, name: str | None, agent_id: str | None, tenant: str, options: SendOptions, *, as_json: bool
 ) -> int:
     with busy("opening the session") as opening:
         holdfast = await connected(settings)
         id_ = None if agent_id is None else await agent_id_of(holdfast, agent_id)
-        agent = holdfast.agent(id_, name)
+        agent = holdfast.agent(id_, name, tenant=tenant)
         view = await when_served(holdfast, agent.open, opening, "the session")
+    refuse_other_tenant(view, tenant)
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")

@@ -16,6 +16,7 @@ from holdfast.cli.options import AsJson, DataDir, Storage, settings_from
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.base.extras import install_command
 from holdfast.storage.keys import KEY_FILE, create_key_file
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -78,7 +79,7 @@ async def _serve(
         from holdfast.server.codec_server import Access, CodecServer  # an extra of its own
     except ModuleNotFoundError as error:
         problem = f"the codec server needs {error.name}, which is not installed"
-        raise MissingPart(f"{problem}; run: pip install 'holdfast[encryption,temporal]'") from None
+        raise MissingPart(f"{problem}; run: {install_command('encryption', 'temporal')}") from None
     access = Access.checked(token, origins)
     if settings.encryption_key_file is None:
         _say(f"warning: {KEY_FILE} is not set: the Web UI shows stored data, but no encrypted data")

@@ -120,7 +120,11 @@ async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue],
     pool = McpPool({server.name: server}, os.environ)
 
     async def on_task(created: CreatedTask) -> McpAnswer:
-        return await task_of(pool, server, created.task_id, tenant=tenant).begun(created, NO_KEEPER, NO_REPORTER)
+        task = task_of(pool, server, created.task_id, tenant=tenant)
+        answer = await task.begun(created, NO_KEEPER, NO_REPORTER)
+        if answer.questions is not None:
+            await task.cancel()  # nobody goes on with it
+        return answer
 
     try:
         async with pool.connection(server, tenant=tenant) as connection:

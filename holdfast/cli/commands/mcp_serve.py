@@ -20,6 +20,7 @@ from holdfast.cli.shell_completion import agent_names
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import HoldfastError, MissingPart
+from holdfast.core.base.extras import install_command
 
 if TYPE_CHECKING:  # an extra
     from holdfast.client import Holdfast
@@ -58,7 +59,7 @@ def mcp_serve(
 ) -> None:
     """Offer agents as the tools of an MCP server, until its client ends it or Ctrl-C."""
     if find_spec("mcp") is None:
-        raise MissingPart("mcp-serve needs the extra `mcp`: install holdfast[mcp]")
+        raise MissingPart(f"mcp-serve needs the extra `mcp`: {install_command('mcp')}")
     asyncio.run(_serve(settings, _offered(agents or [], settings), http, on_disconnect))
 
 

@@ -12,9 +12,9 @@ import typer
 
 from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import busy
-from holdfast.cli.command_context import agent_id_of, ask_server, connected, metadata_of, read_text
+from holdfast.cli.command_context import agent_id_of, ask_server, connected, metadata_of, read_text, refuse_other_tenant
 from holdfast.cli.commands.runs import STOPPED
-from holdfast.cli.options import AgentId, AsJson, Limit, Metadata, Policy, Query, with_server
+from holdfast.cli.options import AgentId, AsJson, Limit, Metadata, Policy, Query, Tenant, with_server
 from holdfast.cli.screens import output, session_views
 from holdfast.cli.shell_completion import agent_names
 from holdfast.cli.worker_wait import when_served
@@ -49,6 +49,7 @@ def send(
     message_id: Annotated[str | None, typer.Option(help="The message's id; the same id twice is one message.")] = None,
     while_running: Policy = None,
     metadata: Metadata = None,
+    tenant: Tenant = "",
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -57,9 +58,11 @@ def send(
     id_ = str(uuid4()) if message_id is None else message_id  # sent again, it is the same message
 
     async def say(to: AgentHandle) -> Receipt:
+        if tenant:
+            refuse_other_tenant(await to.open(), tenant)
         return await to.send(message, message_id=id_, while_running=while_running, metadata=run_metadata)
 
-    raise typer.Exit(asyncio.run(_send(settings, agent_id, agent, say, wait=wait, as_json=as_json)))
+    raise typer.Exit(asyncio.run(_send(settings, agent_id, agent, tenant, say, wait=wait, as_json=as_json)))
 
 
 @with_server()
@@ -105,6 +108,7 @@ async def _send(
     settings: Settings,
     agent_id: str,
     definition: str | None,
+    tenant: str,
     say: Callable[[AgentHandle], Awaitable[Receipt]],
     *,
     wait: bool,
@@ -112,7 +116,7 @@ async def _send(
 ) -> int:
     with busy("sending the message") as sending:
         holdfast = await connected(settings)
-        agent = holdfast.agent(await agent_id_of(holdfast, agent_id), definition)
+        agent = holdfast.agent(await agent_id_of(holdfast, agent_id), definition, tenant=tenant)
         receipt = await when_served(holdfast, lambda: say(agent), sending, "the message")
     if not wait:
         output.as_json(session_views.receipt_line(agent.agent_id, receipt)) if as_json else session_views.receipt(

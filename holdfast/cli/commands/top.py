@@ -18,6 +18,7 @@ from holdfast.cli.screens.listing_table import print_listing
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import TOP_ROWS
 from holdfast.core.base.errors import MissingPart
+from holdfast.core.base.extras import install_command
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -56,7 +57,7 @@ async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_jso
 async def _show(client: Holdfast, first: Overview, query: str, limit: int) -> int:
     if find_spec("textual") is None:
         raise MissingPart(
-            "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
+            f"the screen of `top` needs textual, which is not installed: {install_command('temporal')}; "
             "`holdfast top --once` does without"
         )
     from holdfast.cli.screens.top_screen import INTERRUPTED, TopScreen

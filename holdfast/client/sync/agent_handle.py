@@ -121,13 +121,22 @@ class AgentHandle(Generic[AnswerT]):
         """Return the tool calls of the execution under way that wait for a person."""
         return self._portal.run(self._inner.waiting())
 
-    def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
+    def approve(self, call_id: str, *, by: str = "", digest: str | None = None, tool_digest: str | None = None) -> bool:
         """Approve a waiting call; False when the execution has ended."""
-        return self._portal.run(self._inner.approve(call_id, by=by, digest=digest))
+        return self._portal.run(self._inner.approve(call_id, by=by, digest=digest, tool_digest=tool_digest))
 
-    def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
+    def deny(
+        self,
+        call_id: str,
+        reason: str = "",
+        *,
+        by: str = "",
+        digest: str | None = None,
+        tool_digest: str | None = None,
+    ) -> bool:
         """Deny a waiting call; the model is told the `reason`."""
-        return self._portal.run(self._inner.deny(call_id, reason, by=by, digest=digest))
+        denying = self._inner.deny(call_id, reason, by=by, digest=digest, tool_digest=tool_digest)
+        return self._portal.run(denying)
 
     def answer_question(
         self,
@@ -142,9 +151,18 @@ class AgentHandle(Generic[AnswerT]):
         answering = self._inner.answer_question(call_id, values, action=action, by=by, digest=digest)
         return self._portal.run(answering)
 
-    def edit(self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None) -> bool:
+    def edit(
+        self,
+        call_id: str,
+        arguments: dict[str, JsonValue],
+        *,
+        by: str = "",
+        digest: str | None = None,
+        tool_digest: str | None = None,
+    ) -> bool:
         """Approve a waiting call with other arguments."""
-        return self._portal.run(self._inner.edit(call_id, arguments, by=by, digest=digest))
+        editing = self._inner.edit(call_id, arguments, by=by, digest=digest, tool_digest=tool_digest)
+        return self._portal.run(editing)
 
     def view(self) -> SessionView:
         """Return what the session is and does; asks a worker."""

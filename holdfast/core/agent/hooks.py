@@ -89,7 +89,8 @@ class HookContext(Frozen):
     first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
     executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
-    strikes. `sections` has the names of the conversation's sections and how many messages each of them has.
+    strikes. `sections` has the names of the conversation's sections and how many messages each of them has. `tenant` is
+    on whose account the run works, empty where nobody said.
     """
 
     trigger: Trigger
@@ -117,6 +118,7 @@ class HookContext(Frozen):
     message_count: int = 0
     deadline: AwareDatetime | None = None
     sections: Mapping[str, int] = Field(default_factory=dict[str, int])
+    tenant: str = ""
 
     def answer_as(self, answers: Answers[AnswerT]) -> AnswerT | None:
         """Return the step's final answer as a value of the type (`typed`).

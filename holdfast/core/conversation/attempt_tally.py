@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
 
@@ -32,11 +32,14 @@ DEATHS_MAX: Final = 2
 TASK_ID_CHARS_MAX: Final = 500
 """The longest id of a task: it travels with each heartbeat."""
 
+TaskId = Annotated[str, Field(min_length=1, max_length=TASK_ID_CHARS_MAX)]
+"""The id that an MCP server gives a task."""
+
 
 class McpTask(Frozen):
     """The task that an MCP server made of a call, and when, by the clock of the Temporal server."""
 
-    id: str = Field(min_length=1, max_length=TASK_ID_CHARS_MAX)
+    id: TaskId
     created_at: datetime
 
 

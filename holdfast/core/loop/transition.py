@@ -238,6 +238,7 @@ class Transition:
             tool_execution=execution,
             error=self.execution.error,
             parent_agent_id=state.parent_agent_id,
+            tenant=self.execution.tenant,
             execution_count=state.execution_count,
             steps=steps,
             tool_executions=step.tool_executions if step else (),

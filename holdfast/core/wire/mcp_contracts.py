@@ -13,6 +13,7 @@ from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty, is_none
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import JsonMap
+from holdfast.core.conversation.attempt_tally import TaskId
 from holdfast.core.conversation.input_requests import INPUT_ROUNDS_MAX, InputAnswer, InputRequest, InputResponse
 from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.tools.mcp_servers import McpChoice
@@ -38,21 +39,29 @@ class CallAnswer(Frozen):
 
 
 class McpInputs(Frozen):
-    """The answers to what a server asked for, and the state that it wants back with them: never shown, never logged."""
+    """The answers to what a server asked for, and the state that it wants back with them: never shown, never logged.
+
+    With a `task` they go to that task, and nothing is called.
+    """
 
     round: int = Field(ge=1, le=INPUT_ROUNDS_MAX)
     responses: Mapping[str, InputResponse] = Field(default_factory=dict[str, InputResponse], repr=False)
     request_state: str | None = Field(default=None, repr=False)
+    task: TaskId | None = Field(default=None, exclude_if=is_none)
 
 
 class McpInputNeeded(Frozen):
-    """The server asks a person for `requests`, who has `seconds_max` to answer; `request_state` is as in McpInputs."""
+    """The server asks a person for `requests`, who has `seconds_max` to answer.
+
+    `request_state` and `task` are as in McpInputs.
+    """
 
     kind: Literal["holdfast.input_needed"] = INPUT_NEEDED
     server: str
     requests: tuple[InputRequest, ...]
     seconds_max: float
     request_state: str | None = Field(default=None, repr=False)
+    task: TaskId | None = Field(default=None, exclude_if=is_none)
 
 
 class McpRequest(SparseForm):

@@ -16,6 +16,7 @@ from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidInput, StorageFailed
+from holdfast.core.base.extras import install_command
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import chosen_api
@@ -113,9 +114,7 @@ async def _encryption(settings: Settings) -> list[Finding]:
     if path is None:
         return [fine(machine_findings.ENCRYPTION, "off: Temporal and the storage hold conversations in plain text")]
     if find_spec("cryptography") is None:
-        return [
-            wrong(machine_findings.ENCRYPTION, "cryptography is not installed", machine_findings.install("encryption"))
-        ]
+        return [wrong(machine_findings.ENCRYPTION, "cryptography is not installed", install_command("encryption"))]
     ring, mode = await machine_facts.apart(lambda: (KeyRing.read(path), Path(path).stat().st_mode))
     open_to_others = bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
     return [machine_findings.keys(str(path), [key.id for key in ring.keys], open_to_others=open_to_others)]

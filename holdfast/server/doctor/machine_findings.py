@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.extras import install_command
 from holdfast.models.model_apis import OPENAI, ModelApi
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 
@@ -86,16 +87,11 @@ def versions(parts: Parts, extras: Mapping[str, str]) -> Finding:
     result = f"holdfast {parts.holdfast}, Python {parts.python}, {there}"
     missing = {extras[name]: name for name, number in parts.packages.items() if number is None and name in extras}
     if "temporal" in missing:
-        return wrong(VERSIONS, f"{missing['temporal']} is not installed ({result})", install(*missing))
+        return wrong(VERSIONS, f"{missing['temporal']} is not installed ({result})", install_command(*missing))
     if missing:
         absent = ", ".join(missing.values())
-        return warned(VERSIONS, f"{absent} is missing: no worker can run here ({result})", install(*missing))
+        return warned(VERSIONS, f"{absent} is missing: no worker can run here ({result})", install_command(*missing))
     return fine(VERSIONS, result)
-
-
-def install(*extras: str) -> str:
-    """Return the command that brings the extras."""
-    return f"pip install 'holdfast[{','.join(extras)}]'"
 
 
 def data_directory(facts: DataFacts) -> Finding:

@@ -64,9 +64,9 @@ def test_a_slow_answer_is_no_wrong_clock() -> None:
     ("missing", "level", "words"),
     [
         ((), Level.OK, "temporalio 1.35.0"),
-        (("openai",), Level.WARNING, "pip install 'holdfast[openai]'"),
-        (("temporalio", "openai"), Level.ERROR, "pip install 'holdfast[temporal,openai]'"),
-        (("obstore",), Level.ERROR, "pip install 'holdfast[temporal]'"),
+        (("openai",), Level.WARNING, "pip install '/path/to/holdfast[openai]'"),
+        (("temporalio", "openai"), Level.ERROR, "pip install '/path/to/holdfast[temporal,openai]'"),
+        (("obstore",), Level.ERROR, "pip install '/path/to/holdfast[temporal]'"),
     ],
 )
 def test_what_is_not_installed_is_told_with_what_installs_it(
