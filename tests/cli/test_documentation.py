@@ -75,6 +75,9 @@ def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str)
 def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> None:
     shown = re.findall(r"(--[a-z-]+) .*\[default: (\d+)]", helps[command])
     documented = {option.strip("`"): default for option, default, _ in options(f"holdfast {command}")}
+    common = common_options(COMMANDS)
+    shared = {option: default for option, default, *_ in rows("Common options") if command in common[option.strip("`")]}
+    documented |= {option.strip("`"): default for option, default in shared.items()}
     assert dict(shown) == {option: default for option, default in documented.items() if default.isdigit()}
 
 

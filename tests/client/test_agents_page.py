@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from holdfast.client.definition_files import load_text
+from holdfast.client.definition_text import to_yaml
 from holdfast.core.agent.definition import CAPABILITIES_MAX, SUBAGENTS_MAX, AgentDefinition
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
@@ -22,6 +23,7 @@ from holdfast.core.tools.mcp_servers import InlineServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+EXAMPLE = (PAGE.parents[1] / "examples" / "every_field.yaml").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -86,7 +88,7 @@ def test_the_same_agent_stands_there_in_every_form() -> None:
     (markdown,) = blocks("markdown")
     clerk = python()["clerk"].definition
     assert load_text(markdown, ".md", "clerk") == clerk
-    assert load_text(blocks("yaml")[0], ".yaml", "clerk") == clerk
+    assert load_text(to_yaml(clerk), ".yaml", "clerk") == clerk
 
 
 def test_the_agents_of_the_page_fit_its_worker() -> None:
@@ -103,13 +105,12 @@ def test_the_table_tells_every_field_and_no_other() -> None:
 
 
 def test_the_example_gives_every_field_and_loads() -> None:
-    whole = blocks("yaml")[1]
-    assert set(given(yaml.safe_load(whole))) == set(rows())
-    assert load_text(whole, ".yaml", "x").name == "clerk"
+    assert set(given(yaml.safe_load(EXAMPLE))) == set(rows())
+    assert load_text(EXAMPLE, ".yaml", "x").name == "clerk"
 
 
 def test_the_example_shows_other_values_than_the_defaults() -> None:
-    shown = load_text(blocks("yaml")[1], ".yaml", "x")
+    shown = load_text(EXAMPLE, ".yaml", "x")
     same = {name for name, value in AgentDefinition(name="x") if getattr(shown, name) == value}
     assert same == set()
 
