@@ -131,8 +131,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             self._note(token, "unsent")
             raise
-        status = response.status_code
-        if request.method == "POST" and status >= CLIENT_ERRORS and status != HTTPStatus.NOT_FOUND:
+        if request.method == "POST":
             response = await _explained(response)
         kind = response.headers.get("content-type", "")
         # the protocol's answer to a session that it does not know any more; without a session 404 is a wrong address
@@ -235,10 +234,12 @@ def _is_error(body: bytes) -> bool:
 
 
 async def _explained(response: httpx2.Response) -> httpx2.Response:
-    """Return the refusal, with an error that names its status where the server gives none in the protocol's words.
+    """Return a refusal with an error that names its status where the server gives none in the protocol's words.
 
-    The SDK shows such an error, and no status.
+    The SDK shows such an error, and no status. Any other response, and a 404, is returned as it is.
     """
+    if response.status_code < CLIENT_ERRORS or response.status_code == HTTPStatus.NOT_FOUND:
+        return response
     body = b""
     async for chunk in cast("httpx2.AsyncByteStream", response.stream):
         body += chunk
