@@ -124,8 +124,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         token = _token_of(request)
-        if token is not None:
-            request.headers.update(self._mirrored.get(token, {}))
+        request.headers.update(self._mirrored.get(token or "", {}))
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
