@@ -118,7 +118,7 @@ def test_an_entry_that_is_wrong_is_refused_with_its_place() -> None:
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.mcp.pool.find_spec", dict[str, None]().get)
-    with pytest.raises(MissingPart, match=r"install holdfast\[mcp\]"):
+    with pytest.raises(MissingPart, match="extra `mcp`: "):
         LocalDriver(AGENT, model=ScriptedModel([]), mcp={})
 
 
