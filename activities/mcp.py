@@ -32,7 +32,7 @@ from holdfast.core.tools.mcp_changes import McpToolsChange, tool_changes
 from holdfast.core.tools.mcp_servers import McpServer, server_name
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
-from holdfast.core.tools.tool_search import SEARCH_TOOL, search_result
+from holdfast.core.tools.tool_search import SEARCH_TOOL, query_of, search_result
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import CALL_MCP_TOOL_ACTIVITY, RESOLVE_MCP_ACTIVITY
@@ -153,10 +153,10 @@ class McpTools:
             pinned = await self._pinned(request.catalog)
         except StorageFailed as error:
             raise ApplicationError(error.message, type=type(error).__name__) from None
-        query = request.arguments.get("query")
-        if not isinstance(query, str) or len(request.arguments) != 1:
-            text = "give `query`, a text, and nothing else"
-            raise ApplicationError(text, type="InvalidArguments", non_retryable=True)
+        try:
+            query = query_of(request.arguments)
+        except InvalidArguments as error:
+            raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
         tools = chosen_mcp_tools(pinned.proxies.values(), request.tools, request.tools_deny)
         return await asyncio.to_thread(search_result, query, [tool.schema for tool in tools])
 

@@ -163,6 +163,7 @@ class LocalDriver(Generic[AnswerT]):
             resources=OpenResources(toolset.takers, toolset.resources),
             results=results,
             attachments=self.attachments,
+            prices=self._prices,
             approver=approver,
             run_child=self._run_child,
             clock=clock,

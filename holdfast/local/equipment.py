@@ -25,8 +25,10 @@ from holdfast.local.executor import Approver, Executor, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
 from holdfast.local.model_calls import ModelCalls
+from holdfast.local.searched_tools import shown_tools
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.open_resources import OpenResources
+from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
 from holdfast.runtime.tool_runner import Results
 
@@ -50,6 +52,7 @@ class Inventory:
     resources: OpenResources
     results: Results | None
     attachments: AttachmentStore
+    prices: PriceList
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
@@ -79,20 +82,27 @@ class Inventory:
             toolset = AgentToolset(definition, {}, {}, None)
         else:
             toolset = self._toolset_for(definition, listed.tools if listed else ())
+        subagents, handoffs = known_subagents(definition, agents), known_handoffs(definition, agents)
+        window = self.prices.window_of(definition.llm.model) if definition.mcp else None
+        offered = shown_tools(toolset.tools, bool(subagents) + bool(handoffs), window)
+        if len(offered.shown) > TOOLS_MAX:
+            problem = f"agent {definition.name!r} has {len(offered.shown)} tools of its own"
+            raise InvalidInput(f"{problem}, and in-process at most {TOOLS_MAX}; name those it needs under `tools`")
         loop = AgentLoop(
             toolset.definition,
-            tools={name: tool.traits for name, tool in toolset.tools.items()},
+            tools={each.name: each for each in offered.traits},
             hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=known_subagents(definition, agents),
-            handoffs=known_handoffs(definition, agents),
+            subagents=subagents,
+            handoffs=handoffs,
             origin_digest=definition_digest(origin),
             depth_left=self.depth_left,
             step_by_step=True,
         )
-        model_calls = ModelCalls(toolset, loop.own_tools, self.model, self.attachments)
+        shown = (*offered.shown, *loop.own_tools)
+        model_calls = ModelCalls(toolset, shown, self.model, self.attachments)
         executor = Executor(
             loop,
-            toolset,
+            offered.with_search(toolset),
             model_calls,
             self.approver,
             self.run_child,
@@ -147,9 +157,6 @@ class Inventory:
         if definition.mcp:
             offered, named = with_mcp_tools(offered, definition, mcp_tools)
         equipped = offered.equip(named)
-        if len(equipped.tools) > TOOLS_MAX:
-            problem = f"agent {definition.name!r} has {len(equipped.tools)} tools, and in-process at most {TOOLS_MAX}"
-            raise InvalidInput(f"{problem}; name those of a big MCP server under `tools`")
         refuse_remote(equipped.tools.values())
         check_schemas(equipped.tools.values())
         # the definition itself names no tools of its servers

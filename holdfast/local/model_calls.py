@@ -28,7 +28,7 @@ from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.pictures import with_pictures
-from holdfast.runtime.remote_tool_checks import checked_calls
+from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 
 LOGGER: Final = logging.getLogger("holdfast.model")
 """Logs waits for an endpoint in-process."""
@@ -50,12 +50,12 @@ class ShownConversation:
 
 
 class ModelCalls:
-    """The model calls of one agent; `own_tools` are those of the loop itself."""
+    """The model calls of one agent; `shown` are the tools that the model sees, those of the loop among them."""
 
     def __init__(
         self,
         toolset: AgentToolset,
-        own_tools: Iterable[ToolSchema],
+        shown: Iterable[ToolSchema],
         model: Model,
         attachments: AttachmentStore | None = None,
     ) -> None:
@@ -64,7 +64,7 @@ class ModelCalls:
         self._compiler = toolset.compiler
         self._model, self._attachments = model, attachments
         self._callable = toolset.tools
-        self._tools: tuple[ToolSchema, ...] = (*(tool.schema for tool in toolset.tools.values()), *own_tools)
+        self._tools = tuple(shown)
         self._view: ContextView | None = None
 
     async def answer(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
@@ -82,7 +82,8 @@ class ModelCalls:
         )
         response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
-        return checked(checked_calls(response, self._callable.values()), response_format)
+        response = checked_catalog_calls(checked_calls(response, self._callable.values()), self._callable.values())
+        return checked(response, response_format)
 
     async def summary(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's summary of the buffer: as text, whatever the agent's response format."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast import AgentDefinition, ExecutionBudget
+from holdfast import AgentDefinition, ExecutionBudget, ToolCall, tool
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
@@ -21,7 +22,7 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
-from tests.mcp.places import HERE, noted, over_http, trial, until_noted
+from tests.mcp.places import HERE, catalog, noted, oven, over_http, trial, until_noted
 from tests.pids import alive
 
 pytestmark = pytest.mark.timeout(120)
@@ -118,7 +119,7 @@ def test_an_entry_that_is_wrong_is_refused_with_its_place() -> None:
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.mcp.pool.find_spec", dict[str, None]().get)
-    with pytest.raises(MissingPart, match="extra `mcp`: "):
+    with pytest.raises(MissingPart, match=r"pip install '/path/to/holdfast\[mcp\]'"):
         LocalDriver(AGENT, model=ScriptedModel([]), mcp={})
 
 
@@ -191,16 +192,6 @@ async def test_the_time_limit_does_not_wait_for_a_server_that_starts(tmp_path: P
     assert model.requests == []
 
 
-async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_goes_on(tmp_path: Path) -> None:
-    model = ScriptedModel([call("handoff", agent="clerk"), say("never")])
-    server = run_by(SLEEPS.format(pid=str(tmp_path / "pid")))
-    front = AgentDefinition(name="front", handoffs=("clerk",))
-    driver = LocalDriver(front, model=model, agents=[AGENT], mcp={"till": server})
-    state = await asyncio.wait_for(driver.execute("pay", budget=ExecutionBudget(max_seconds=2)), 20)
-    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
-    assert len(model.requests) == 1
-
-
 async def test_a_server_that_cannot_be_reached_fails_the_run_with_the_cause() -> None:
     model = ScriptedModel([say("never")])
     driver = LocalDriver(AGENT, model=model, mcp={"till": run_by("raise SystemExit(3)")})
@@ -258,3 +249,52 @@ async def test_a_change_to_a_server_that_is_not_known_is_refused_at_once(tmp_pat
     with pytest.raises(InvalidInput, match="names the MCP server 'bank'"):
         driver.change(replace(AGENT, mcp=("bank",)))
     assert (await driver.execute("pay")).final_response == "done"
+
+
+async def test_tools_that_are_too_many_to_be_shown_are_searched_and_called_by_their_own_names(tmp_path: Path) -> None:
+    many = [{"name": f"tool_{number}"} for number in range(299)]
+    server = catalog(tmp_path, [*many, {"name": "pay_invoice", "description": "Settle a bill of a supplier."}])
+    turns = [
+        call("search_tools", query="settle a supplier's bill"),
+        call("search_tools", text="bill"),
+        call("call_tool", name="shop_pay_invoice", arguments={"item": 7}),
+        call("call_tool", name="shop_pay_invoice", arguments={"item": "7"}),
+        say("done"),
+    ]
+    model = ScriptedModel(turns)
+    agent = replace(AGENT, mcp=("shop",), tools=("ping",), approvals=(ApprovalRule(tools=("shop_pay_invoice",)),))
+    approved: list[str] = []
+
+    async def approve(asked: ToolCall) -> Verdict:
+        approved.append(asked.name)
+        return APPROVED
+
+    @tool
+    def ping() -> str:
+        """Answer at once."""
+        return "pong"
+
+    driver = LocalDriver(agent, model=model, tools=[ping], mcp={"shop": server}, approver=approve)
+    state = await driver.execute("pay")
+    assert [each.name for each in model.requests[0].tools] == ["ping", "search_tools", "call_tool"]
+    searched, misspelled, misfit, paid = (step.tool_executions[0] for step in state.steps[:4])
+    assert json.loads(str(searched.result))["tools"][0]["name"] == "shop_pay_invoice"
+    assert misspelled.error is not None
+    assert misspelled.error.type == "InvalidArguments"
+    assert misfit.error is not None
+    assert (misfit.call.name, misfit.error.type) == ("shop_pay_invoice", "InvalidArguments")
+    assert (paid.call.name, paid.result) == ("shop_pay_invoice", "pay_invoice has run")
+    assert approved == ["shop_pay_invoice"]
+    assert noted(tmp_path / "ledger") == ['pay_invoice {"item": "7"}']
+
+
+async def test_a_task_that_asks_a_person_is_cancelled_and_the_model_is_told_what_it_asked(tmp_path: Path) -> None:
+    agent = AgentDefinition(name="baker", mcp=("oven",))
+    driver = LocalDriver(agent, model=ScriptedModel([call("oven_order"), say("sorry")]), mcp={"oven": oven(tmp_path)})
+    state = await driver.execute("bake")
+    [execution] = state.steps[0].tool_executions
+    assert execution.error is not None
+    assert execution.error.type == "McpCallFailed"
+    assert "an in-process run cannot wait for the answer: How many loaves?" in execution.error.message
+    ledger = noted(tmp_path / "ledger")
+    assert (ledger.count("tools/call order"), ledger.count("tasks/cancel")) == (1, 1)

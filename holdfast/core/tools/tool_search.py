@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from holdfast.core.base.bounds import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
@@ -160,6 +161,14 @@ def ranked(query: str, schemas: Iterable[ToolSchema]) -> tuple[ToolSchema, ...]:
             totals[place] += 1_000_000
     best = sorted((place for place, score in totals.items() if score), key=lambda place: (-totals[place], place))
     return tuple(every[place] for place in best)
+
+
+def query_of(arguments: Mapping[str, JsonValue]) -> str:
+    """Return what a call of SEARCH_TOOL searches for. Raises InvalidArguments."""
+    query = arguments.get("query")
+    if not isinstance(query, str) or len(arguments) != 1:
+        raise InvalidArguments("give `query`, a text, and nothing else")
+    return query
 
 
 def search_result(query: str, schemas: Iterable[ToolSchema]) -> str:
