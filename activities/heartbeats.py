@@ -157,7 +157,7 @@ class _HeartbeatTask(ActivityInboundInterceptor):
         pulse = HeartbeatDetails(guarded, self._heartbeats.turns, self._heartbeats.pacing)
         _PULSE.set(pulse)
         late = late_seconds()
-        beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed, late=late > 0))
+        beating = asyncio.create_task(keep_beating(pulse, pushed=self._heartbeats.pushed, late=late > 0))
         try:
             await pulse.tell()
             pulse.repetition = await refuse_if_unwanted()
@@ -186,7 +186,7 @@ def _cancelled() -> BaseException:
     return asyncio.CancelledError()
 
 
-async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) -> None:
+async def keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) -> None:
     """Heartbeat while the activity runs: soon when its details change, else only as often as a stop needs."""
     _beating.add(pulse)
     carried = pulse.details()

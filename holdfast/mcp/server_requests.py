@@ -93,9 +93,9 @@ class _IncomingMessages:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 class _OutgoingMessages:
@@ -117,9 +117,9 @@ class _OutgoingMessages:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 @asynccontextmanager

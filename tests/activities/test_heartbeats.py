@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from activities import heartbeats
 from activities.heartbeats import (
     BEATS_PER_SECOND_MAX,
     INTERVAL_SECONDS,
     LONGEST_SECONDS,
     HeartbeatDetails,
     interval_seconds,
+    keep_beating,
 )
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 
@@ -34,7 +34,7 @@ async def test_the_heartbeats_of_a_call_end_with_it_whatever_it_reports_last(tur
     pulse = HeartbeatDetails()
     pulse.carry(lambda: None, lambda: None)
     pulse.leave(None)
-    beating = asyncio.create_task(heartbeats._keep_beating(pulse, pushed=True, late=False))
+    beating = asyncio.create_task(keep_beating(pulse, pushed=True, late=False))
     await asyncio.sleep(0.01)
     pulse.report("done")
     for _ in range(turns):
@@ -42,4 +42,3 @@ async def test_the_heartbeats_of_a_call_end_with_it_whatever_it_reports_last(tur
     beating.cancel()
     await asyncio.wait([beating], timeout=5)
     assert beating.cancelled()
-    assert pulse not in heartbeats._beating
