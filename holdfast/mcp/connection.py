@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TextIO, TypeVar, cast
 
+import mcp
 from anyio import CancelScope
 from mcp.client import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
@@ -33,7 +34,13 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.mcp_contracts import McpInputs
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.credentials import Credentials
-from holdfast.mcp.elicitation import UnansweredQuestions, protocol_responses, questions_of, unanswered_text
+from holdfast.mcp.elicitation import (
+    ServerQuestions,
+    UnansweredQuestions,
+    protocol_responses,
+    questions_of,
+    unanswered_text,
+)
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, STATUS_TEXT, Fate, http_client
 from holdfast.mcp.server_requests import bounded
@@ -46,12 +53,12 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger("holdfast.mcp")
 
 CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a server may take to end; after that its process is killed."""
+
 SDK_LOGGERS: Final = ("client", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "mcp.shared.dispatcher")
 """The loggers of the SDK's client; the first is its session's."""
 
-SDK_FOLDER: Final = f"{os.sep}mcp{os.sep}"
-
-"""How long a server may take to end; after that its process is killed."""
+SDK_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(mcp.__file__)), "")  # noqa: PTH100, PTH118, PTH120  # as records name it
 
 PLACE_CHARS_MAX: Final = 80
 """How much of a server's address, or command, stands in an error: the cause comes behind it."""
@@ -92,7 +99,7 @@ class McpConnection:
     ) -> None:
         self.server: Final = server
         for name in SDK_LOGGERS:
-            logging.getLogger(name).addFilter(_left_out_of_logs)
+            logging.getLogger(name).addFilter(_is_worth_logging)
         self._credentials = credentials or Credentials(server, environment)
         self._log = log
         self._closing = asyncio.Event()
@@ -222,14 +229,13 @@ class McpConnection:
             self._mirrored.pop(token, None)
             self._unanswered.end(unanswered)
         if isinstance(result, InputRequiredResult):
-            questions = questions_of(result, self._named(tool), self._credentials.redacted)
+            questions = self.questions(result, self._named(tool))
             return McpAnswer(questions.text, questions=questions)
         if isinstance(result, CreatedTask) and on_task is not None:
             return await on_task(result)
         if not isinstance(result, CallToolResult):
             raise McpCallFailed(f"{self._named(tool)} asks for something besides the call, which is not supported yet")
-        answer = replace(answer_of(result), process=self.process)
-        answer = self.without_secrets(answer)
+        answer = self.without_secrets(replace(answer_of(result), process=self.process))
         return answer.with_note(self._credentials.redacted(unanswered_text(unanswered))) if unanswered else answer
 
     def _judged(self, error: HoldfastError, fate: Fate | None) -> HoldfastError:
@@ -319,6 +325,10 @@ class McpConnection:
             text = problems_text(error, "the answer") if isinstance(error, ValidationError) else str(error)
         return self.redacted(text or type(error).__name__)
 
+    def questions(self, result: InputRequiredResult, asker: str) -> ServerQuestions:
+        """Return what `asker` asks a person for, without the values that the credentials read. Raises McpCallFailed."""
+        return questions_of(result, asker, self._credentials.redacted)
+
     def without_secrets(self, answer: McpAnswer) -> McpAnswer:
         """Return the answer; an error without the values that the credentials read: servers say what they refuse."""
         return replace(answer, text=self._credentials.redacted(answer.text)) if answer.is_error else answer
@@ -340,12 +350,13 @@ async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's si
     """Stand in for the SDK's check of an answer."""
 
 
-def _left_out_of_logs(record: logging.LogRecord) -> bool:
-    """Drop what the SDK logs of servers, a traceback for each thing that it cannot read, unless somebody debugs it.
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Return whether a record is not the SDK's, or somebody debugs that.
 
-    Servers decide how much that is and what is in it; errors and `holdfast.mcp` tell what matters.
+    The SDK logs a traceback for each thing that it cannot read: servers decide how many those are and what is in them.
+    Errors and the logger `holdfast.mcp` tell what matters.
     """
-    return SDK_FOLDER not in record.pathname or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+    return not record.pathname.startswith(SDK_FOLDER) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 async def _dropped(message: Any) -> None:  # noqa: ANN401  # the SDK's union of everything a server can send

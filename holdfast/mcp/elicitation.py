@@ -56,7 +56,7 @@ class ServerQuestions:
         return f"[the server asks a person before it goes on: {asked}]"
 
 
-def questions_of(result: InputRequiredResult, named: str, redacted: Callable[[str], str] = str) -> ServerQuestions:
+def questions_of(result: InputRequiredResult, named: str, redacted: Callable[[str], str]) -> ServerQuestions:
     """Return what the server `named` asks for, its messages `redacted`.
 
     Raises McpCallFailed for what no person could be shown, or too much.

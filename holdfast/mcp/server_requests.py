@@ -57,12 +57,32 @@ class _Unanswered:
                 del self._ids[key]
 
 
-class _IncomingMessages:
+class _Messages:
+    """A stream of the SDK's transport, which ends with the one in it."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception] | WriteStream[SessionMessage]) -> None:
+        self._stream = stream
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+
+
+class _IncomingMessages(_Messages):
     """What the server says, as the SDK reads it."""
 
     def __init__(
         self, inner: ReadStream[SessionMessage | Exception], unanswered: _Unanswered, on_end: Callable[[str], None]
     ) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._unanswered = unanswered
         self._on_end = on_end
@@ -75,9 +95,6 @@ class _IncomingMessages:
     async def receive(self) -> SessionMessage | Exception:
         return await self._inner.receive()
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
     def __aiter__(self) -> Self:
         return self
 
@@ -88,38 +105,18 @@ class _IncomingMessages:
             raise StopAsyncIteration
         return item
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
-
-
-class _OutgoingMessages:
+class _OutgoingMessages(_Messages):
     """Where the SDK writes to the server."""
 
     def __init__(self, inner: WriteStream[SessionMessage], unanswered: _Unanswered) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._unanswered = unanswered
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._inner.send(item)
         self._unanswered.said(item)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 @asynccontextmanager

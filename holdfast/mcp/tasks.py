@@ -19,7 +19,6 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import CallReporter
 from holdfast.mcp.answers import McpAnswer, answer_of
 from holdfast.mcp.connection import McpConnection
-from holdfast.mcp.elicitation import questions_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.pool import SHARED, McpPool
 from holdfast.mcp.task_keeper import TaskKeeper
@@ -60,7 +59,6 @@ class TaskAtServer:
         self._lend = lend
         self._responses: dict[str, InputResponse] = {}
         self._sent = set[str]()
-        self._without_secrets: Callable[[McpAnswer], McpAnswer] = lambda answer: answer
 
     async def begun(self, created: CreatedTask, keeper: TaskKeeper, reporter: CallReporter) -> McpAnswer:
         """Have the new task kept, and return its answer, or what it asks a person for (`questions`).
@@ -114,14 +112,14 @@ class TaskAtServer:
         while True:
             await asyncio.sleep(max(min(wait, ends_at - clock()), 0.0))
             try:
-                state, words = await self._asked()
+                connection, state, words = await self._asked()
             except (McpUnavailable, McpCallFailed) as error:
                 if clock() > min(heard_at + SILENT_SECONDS_MAX, expires_at):
                     raise self._unknown(f"the server does not answer any more: {error.message}") from None
                 wait = min(2 * max(wait, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
             else:
                 heard_at = clock()
-                if (answer := await self._answer(state, words)) is not None:
+                if (answer := await self._answer(connection, state, words)) is not None:
                     return answer
                 if state is not None and words != latest:
                     latest = words
@@ -131,8 +129,11 @@ class TaskAtServer:
                 await self.cancel()
                 raise self._unknown(f"it took longer than {self._server.task_seconds_max:g} s and was cancelled")
 
-    async def _asked(self) -> tuple[TaskState | None, str]:
-        """Return the task's state, none if the server does not know it, and what it says of it in words."""
+    async def _asked(self) -> tuple[McpConnection, TaskState | None, str]:
+        """Return the task's state, none if the server does not know it, and what it says of it in words.
+
+        The connection that was asked is for what hides its credentials.
+        """
 
         async def get(session: ClientSession) -> TaskState | None:
             try:
@@ -144,11 +145,10 @@ class TaskAtServer:
 
         async with self._lend() as connection:
             state = await connection.ask(get, REQUEST_SECONDS_MAX)
-            self._without_secrets = connection.without_secrets
             words = "" if state is None else (state.error.message if state.error else state.status_message) or ""
-            return state, connection.redacted(words) if words else ""
+            return connection, state, connection.redacted(words) if words else ""
 
-    async def _answer(self, state: TaskState | None, words: str) -> McpAnswer | None:
+    async def _answer(self, connection: McpConnection, state: TaskState | None, words: str) -> McpAnswer | None:
         """Return the answer of a completed task, none of one that goes on. Raises for one that ended otherwise."""
         if state is None:
             raise self._unknown("the server does not know it any more")
@@ -156,7 +156,7 @@ class TaskAtServer:
             case "working":
                 return None
             case "input_required":
-                return await self._asks(state)
+                return await self._asks(connection, state)
             case "failed":
                 raise McpCallFailed(f"{self._named} failed: {words or 'it says no more'}")
             case "cancelled":
@@ -164,11 +164,12 @@ class TaskAtServer:
                 raise McpCallFailed(f"{self._named} was cancelled by the server, perhaps with part of it done{why}")
             case "completed":
                 try:
-                    return self._without_secrets(answer_of(CallToolResult.model_validate(state.result, by_name=False)))
+                    result = CallToolResult.model_validate(state.result, by_name=False)
                 except ValidationError:
                     raise self._unknown("it is complete, but its result is no answer of the protocol") from None
+                return connection.without_secrets(answer_of(result))
 
-    async def _asks(self, state: TaskState) -> McpAnswer | None:
+    async def _asks(self, connection: McpConnection, state: TaskState) -> McpAnswer | None:
         """Send the answers that the task waits for, or return what a person has to be asked.
 
         Raises McpCallFailed, after it has cancelled the task, for what no person can be asked.
@@ -182,7 +183,7 @@ class TaskAtServer:
             return None
         fields = {"resultType": "input_required", "inputRequests": new}
         try:
-            questions = questions_of(InputRequiredResult.model_validate(fields, by_name=False), self._named)
+            questions = connection.questions(InputRequiredResult.model_validate(fields, by_name=False), self._named)
         except (ValidationError, McpCallFailed) as error:
             await self.cancel()
             why = f": {error.message}" if isinstance(error, McpCallFailed) else ""

@@ -107,17 +107,17 @@ async def test_an_older_server_is_told_that_nobody_answers_and_the_model_what_wa
 def test_what_no_person_could_be_shown_fails_the_call(asked: dict[str, Any], problem: str | None) -> None:
     result = InputRequiredResult(input_requests=asked)
     if problem is None:
-        assert {len(each.message) for each in questions_of(result, "the server").requests} == {4_000}
+        assert {len(each.message) for each in questions_of(result, "the server", str).requests} == {4_000}
         return
     with pytest.raises(McpCallFailed, match=problem):
-        questions_of(result, "the server")
+        questions_of(result, "the server", str)
 
 
 def test_a_state_is_bounded_in_bytes() -> None:
-    assert questions_of(InputRequiredResult(request_state="x" * 65_536), "the server").request_state is not None
+    assert questions_of(InputRequiredResult(request_state="x" * 65_536), "the server", str).request_state is not None
     for state in ("x" * 65_537, "é" * 32_769):
         with pytest.raises(McpCallFailed, match="at most 65,536 are kept"):
-            questions_of(InputRequiredResult(request_state=state), "the server")
+            questions_of(InputRequiredResult(request_state=state), "the server", str)
 
 
 async def test_over_http_a_server_asks_as_well(tmp_path: Path) -> None:

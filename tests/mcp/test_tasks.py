@@ -143,7 +143,7 @@ async def test_an_error_of_the_tool_itself_is_its_answer(tmp_path: Path) -> None
     assert (answer.text, answer.is_error) == ("no stock", True)
 
 
-async def test_an_error_of_the_tool_itself_repeats_no_credential(
+async def test_neither_an_error_of_the_tool_nor_a_question_repeats_a_credential(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate(tmp_path)
@@ -152,7 +152,10 @@ async def test_an_error_of_the_tool_itself_repeats_no_credential(
     server = replace(server, env={**server.env, "TOKEN": "${KEPT}"})
     async with pool_of(server) as pool:
         answer = await called(pool, server, "refuse")
+        asked = (await called(pool, server, "order", Keeper(final=False))).questions
     assert (answer.text, answer.is_error) == ("no stock ***", True)
+    assert asked is not None
+    assert [each.message for each in asked.requests] == ["How many loaves? ***"]
 
 
 async def test_a_task_returns_its_question_and_goes_on_with_the_answer_that_it_still_lacks(tmp_path: Path) -> None:

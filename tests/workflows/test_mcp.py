@@ -202,7 +202,7 @@ async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_go
             change = DefinitionChange(definition=replace(front, mcp=("till",)), subagents=(AGENT,))
             await served.client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, change)
             await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
-        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        state = await asyncio.wait_for(served.client.result(execution_id), 55)
         await replayed(served.client, execution_id)
         assert len(served.endpoint.requests) == 1
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
@@ -261,7 +261,7 @@ async def test_a_change_does_not_wait_for_the_servers_of_the_change_before_it(se
         await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
         await until_noted(begun, "x")
         await handle.signal(CHANGE_SIGNAL, DefinitionChange(definition=replace(waiting, mcp=("till",))))
-        state = await asyncio.wait_for(served.client.result(execution_id), 25)
+        state = await asyncio.wait_for(served.client.result(execution_id), 55)
         await replayed(served.client, execution_id)
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
     [warning] = [each for each in state.running.warnings if "not changed" in each]

@@ -277,8 +277,9 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             return loop
         try:
             # of several changes the last one counts
-            unwanted = lambda: self._change is not None or is_ending(self._inbox)  # noqa: E731
-            resolution = await resolved(change, self._start, unwanted, self._state)
+            resolution = await resolved(
+                change, self._start, lambda: self._change is not None or is_ending(self._inbox), self._state
+            )
         except asyncio.CancelledError:
             self._cancelled()
             self._act(held)
