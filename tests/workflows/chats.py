@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from temporalio.client import WithStartWorkflowOperation, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast
 from holdfast.core.agent.definition import AgentDefinition
@@ -33,6 +34,8 @@ from holdfast.core.wire.workflow_ids import session_workflow_id
 LOOK_SECONDS = 0.02
 PAUSES = (LOOK_SECONDS, 0.05, 0.1, 0.2, 0.5)
 """How long to wait before the next look; the last for all further ones: many who look at once keep a worker busy."""
+
+BUSY_TRIES_MAX = 6
 
 AnswerT = TypeVar("AnswerT")
 
@@ -66,7 +69,20 @@ class Chat:
         return await self._asked(name, SessionView, *args)
 
     async def _asked(self, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
-        """Ask for something; the session is started where it is not there."""
+        """Ask for something; the session is started where it is not there.
+
+        The server takes ten updates of a workflow at a time and refuses others, which the SDK repeats for 10 s.
+        """
+        update_id = str(uuid4())
+        for _ in range(BUSY_TRIES_MAX):
+            try:
+                return await self._asked_once(update_id, name, kind, *args)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                    raise
+        raise AssertionError(f"the session was busy {BUSY_TRIES_MAX} times")
+
+    async def _asked_once(self, update_id: str, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             AGENT_SESSION,
             self.start,
@@ -75,7 +91,7 @@ class Chat:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
         answer: AnswerT = await self.client.temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
-            name, args=list(args), start_workflow_operation=starting, result_type=kind
+            name, args=list(args), id=update_id, start_workflow_operation=starting, result_type=kind
         )
         return answer
 
