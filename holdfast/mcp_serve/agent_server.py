@@ -25,7 +25,8 @@ from holdfast.mcp_serve.requests import (
     checked_arguments,
     run_request,
 )
-from holdfast.mcp_serve.results import error_result, handle, result_of
+from holdfast.mcp_serve.results import error_result, result_of, stopping
+from holdfast.mcp_serve.run_files import file_contents
 from holdfast.mcp_serve.tool_listing import GET_RUN, STOP_RUN, listed_tools
 
 CALLS_MAX: Final = 128
@@ -56,6 +57,7 @@ class AgentServer:
     """
 
     def __init__(self, client: Holdfast, agents: Mapping[str, AgentDefinition], on_disconnect: OnDisconnect) -> None:
+        self._client = client
         self._agents = dict(agents)
         self._runs = OpenRuns(client, self._agents)
         self._tools = listed_tools(agents.values())
@@ -110,14 +112,14 @@ class AgentServer:
     async def _get_run(self, context: Context, arguments: GetRunArguments) -> CallToolResult:
         run = await self._runs.find(arguments.run_id)
         await self._runs.wait(run, arguments.wait_seconds, _reporter(context))
-        return result_of(run)
+        return await self._result_of(run)
 
     async def _stop_run(self, arguments: StopRunArguments) -> CallToolResult:
         run = await self._runs.find(arguments.run_id)
         if run.is_over:
-            return result_of(run)
+            return await self._result_of(run)
         await self._runs.stop(run, arguments.reason or "an MCP client asked for it")
-        return handle(run, f"run {run.run_id} is asked to stop; {GET_RUN} tells how it ended")
+        return stopping(run)
 
     async def _awaited(self, context: Context, run: OpenRun, seconds_max: float | None) -> CallToolResult:
         """Return the run's answer, or a handle on it; a call that is cancelled meanwhile stops the run."""
@@ -126,7 +128,14 @@ class AgentServer:
         except asyncio.CancelledError:
             self._abandon(_key(context, context.request_id), run)
             raise
-        return result_of(run)
+        return await self._result_of(run)
+
+    async def _result_of(self, run: OpenRun) -> CallToolResult:
+        """Return the answer of a run that is over, with its files, or a handle on one that is not."""
+        result = result_of(run)
+        if run.state is not None:
+            result.content += await file_contents(self._client, run.run_id, run.state.attachments)
+        return result
 
     def _abandon(self, key: RequestKey, run: OpenRun) -> None:
         """Stop the run of a request that has gone; with `continue`, only once its client has cancelled it."""

@@ -24,8 +24,9 @@ from holdfast.core.base.errors import (
     InvalidInput,
     ServerUnavailable,
 )
+from holdfast.core.conversation.display_text import on_a_line
 from holdfast.mcp_serve.requests import MARK, RunRequest
-from holdfast.mcp_serve.run_progress import RunProgress
+from holdfast.mcp_serve.run_progress import LINE_CHARS_MAX, RunProgress
 
 OPEN_RUNS_MAX: Final = 256
 """The most runs that are followed at the same time: each costs a long poll to the server."""
@@ -284,8 +285,8 @@ class OpenRuns:
             if not await self._client.has_worker():
                 return f"waits for a worker: none serves the task queue {self._client.settings.task_queue!r}"
         if run.progress.waiting:
-            names = ", ".join(each.tool for each in run.progress.waiting.values())
-            return f"step {run.progress.step}: waits for approval of {names}"
+            waiting = "; ".join(each.about for each in run.progress.waiting.values())
+            return on_a_line(f"step {run.progress.step}: {waiting}", LINE_CHARS_MAX)
         return f"step {run.progress.step}: at work, nothing new for {seconds:.0f} s"
 
 

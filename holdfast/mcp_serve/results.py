@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from mcp_types import CallToolResult, TextContent
@@ -14,7 +15,7 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.safe_text import encodable
 from holdfast.mcp_serve.open_runs import OpenRun
-from holdfast.mcp_serve.run_progress import approve_command
+from holdfast.mcp_serve.run_progress import WaitingTool
 from holdfast.mcp_serve.tool_listing import GET_RUN
 
 RUN_META: Final = "holdfast.dev/run-id"
@@ -28,26 +29,35 @@ def result_of(run: OpenRun) -> CallToolResult:
     return handle(run) if run.state is None else _ended(run.state, run.run_id)
 
 
-def handle(run: OpenRun, note: str = "") -> CallToolResult:
+def handle(run: OpenRun) -> CallToolResult:
     """Return what a caller needs to ask for the run later, and what the run waits for."""
-    waiting = [
-        {
-            "run_id": each.run_id,
-            "call_id": each.call_id,
-            "tool": each.tool,
-            "expires_at": each.expires_at.isoformat() if each.expires_at else None,
-        }
-        for each in run.progress.waiting.values()
-    ]
-    status = "waiting" if waiting else "running"
-    structured: dict[str, Any] = {"run_id": run.run_id, "status": status, "step": run.progress.step}
-    structured["waiting"] = waiting
-    lines = [note or f"run {run.run_id} is under way (step {run.progress.step}); {GET_RUN} waits for its answer"]
-    lines += [
-        f"{each.tool} waits for a person's approval: {approve_command(each.run_id, each.call_id)}"
-        for each in run.progress.waiting.values()
-    ]
-    return _result("\n".join(lines), run.run_id, structured)
+    waiting = run.progress.waiting.values()
+    note = f"run {run.run_id} is under way (step {run.progress.step}); {GET_RUN} waits for its answer"
+    return _handle(run, "\n".join([note, *(each.about for each in waiting)]), waiting)
+
+
+def stopping(run: OpenRun) -> CallToolResult:
+    """Return a handle on a run that was asked to stop: what it waited for does not matter any more."""
+    return _handle(run, f"run {run.run_id} is asked to stop; {GET_RUN} tells how it ended")
+
+
+def _handle(run: OpenRun, text: str, waiting: Collection[WaitingTool] = ()) -> CallToolResult:
+    structured: dict[str, Any] = {"run_id": run.run_id, "status": "waiting" if waiting else "running"}
+    structured |= {"step": run.progress.step, "waiting": [_waiting(each) for each in waiting]}
+    return _result(text, run.run_id, structured)
+
+
+def _waiting(call: WaitingTool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "run_id": call.run_id,
+        "call_id": call.call_id,
+        "tool": call.tool,
+        "waits_for": "approval" if call.request is None else "answer",
+        "expires_at": call.expires_at.isoformat() if call.expires_at else None,
+    }
+    if call.request is not None:
+        entry |= call.request.model_dump(mode="json", exclude={"key"})
+    return entry
 
 
 def error_result(error: HoldfastError, run_id: str | None = None) -> CallToolResult:

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.client.watch_events import AttemptFailed, ToolProgressed, Watched
 from holdfast.core.conversation.display_text import on_a_line
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
@@ -15,6 +16,8 @@ from holdfast.core.wire.execution_events import (
     ApprovalRequested,
     ApprovalResolved,
     InferenceRequestStarted,
+    InputRequested,
+    InputResolved,
     SubagentSpawned,
     ToolCallBlocked,
     ToolCallCompleted,
@@ -23,6 +26,9 @@ from holdfast.core.wire.execution_events import (
 
 LINE_CHARS_MAX: Final = 300
 """The longest line: clients show it beside a spinner."""
+
+QUESTION_CHARS_MAX: Final = 120
+"""How much of a server's question is told: the command to answer it must still fit into the line."""
 
 WAITING_MAX: Final = 32
 """The most waiting calls that are named."""
@@ -35,15 +41,36 @@ RESOLVED: Final = {
 }
 """The words for a decision."""
 
+ANSWERED: Final = {
+    "accept": "is answered",
+    "decline": "is refused an answer",
+    "cancel": "is left without an answer",
+    "expired": "was not answered in time",
+}
+"""The words for what became of a server's question."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingTool:
-    """A tool call that waits for a person, in the run or in one of its subagents' runs."""
+    """A tool call that waits for a person, in the run or in one of its subagents' runs.
+
+    It waits for approval, or for the answer to a `request` of its server.
+    """
 
     run_id: str
     call_id: str
     tool: str
     expires_at: datetime | None
+    request: InputRequest | None = None
+
+    @property
+    def about(self) -> str:
+        """What it waits for, and what a person types to go on."""
+        if self.request is None:
+            return f"{self.tool} waits for a person's approval: holdfast approve {self.run_id} {self.call_id}"
+        question = on_a_line(self.request.message, QUESTION_CHARS_MAX)
+        command = f"holdfast answer {self.run_id} {self.call_id}"
+        return f"{self.tool} waits for a person's answer: {command} ({question})"
 
 
 class RunProgress:
@@ -67,8 +94,16 @@ class RunProgress:
 
     def _text(self, event: Watched) -> str | None:
         match event:
-            case ApprovalRequested() | ApprovalResolved():
-                return self._approval(event)
+            case ApprovalRequested(call=call, expires_at=expires_at):
+                return self._waits(WaitingTool(event.execution_id, call.id, call.name, expires_at))
+            case InputRequested(call=call, expires_at=expires_at, request=request):
+                return self._waits(WaitingTool(event.execution_id, call.id, call.name, expires_at, request))
+            case ApprovalResolved(call=call, decision=decision):
+                self.waiting.pop((event.execution_id, call.id), None)
+                return f"{call.name} {RESOLVED[decision]}"
+            case InputResolved(call_id=call_id, action=action):
+                waited = self.waiting.pop((event.execution_id, call_id), None)
+                return f"{waited.tool if waited else call_id} {ANSWERED[action]}"
             case ToolCallCompleted(tool_execution=ended) | ToolCallBlocked(tool_execution=ended):
                 self.waiting.pop((event.execution_id, ended.call.id), None)
                 return f"{ended.call.name}: {'failed' if ended.error else 'done'}"
@@ -78,19 +113,11 @@ class RunProgress:
             case _:
                 return _work(event)
 
-    def _approval(self, event: ApprovalRequested | ApprovalResolved) -> str:
-        key = event.execution_id, event.call.id
-        if isinstance(event, ApprovalResolved):
-            self.waiting.pop(key, None)
-            return f"{event.call.name} {RESOLVED[event.decision]}"
-        if len(self.waiting) < WAITING_MAX:
-            self.waiting[key] = WaitingTool(*key, event.call.name, event.expires_at)
-        return f"{event.call.name} waits for approval: {approve_command(*key)}"
-
-
-def approve_command(run_id: str, call_id: str) -> str:
-    """Return what a person types to approve a call."""
-    return f"holdfast approve {run_id} {call_id}"
+    def _waits(self, call: WaitingTool) -> str:
+        key = call.run_id, call.call_id
+        if key in self.waiting or len(self.waiting) < WAITING_MAX:
+            self.waiting[key] = call
+        return call.about
 
 
 def _work(event: Watched) -> str | None:

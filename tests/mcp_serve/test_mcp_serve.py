@@ -187,9 +187,9 @@ async def test_a_long_run_is_a_handle_that_is_asked_for_later(serve: Serve, sett
             again = await call(client, "get_run", run_id=run_id(begun))
     assert begun.structured_content is not None
     assert begun.structured_content["status"] == "running"
-    assert any("look waits for approval: holdfast approve" in line for line in reports.lines)
+    assert any("look waits for a person's approval: holdfast approve" in line for line in reports.lines)
     assert looked == first
-    assert waiting["tool"] == "look"
+    assert (waiting["tool"], waiting["waits_for"]) == ("look", "approval")
     assert [text(each) for each in (ended, again)] == ["done", "done"]
 
 

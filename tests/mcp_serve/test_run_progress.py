@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from holdfast.client import ToolProgressed
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import (
@@ -14,6 +15,8 @@ from holdfast.core.wire.execution_events import (
     ApprovalRequested,
     ApprovalResolved,
     InferenceRequestStarted,
+    InputRequested,
+    InputResolved,
     ToolCallStarted,
 )
 from holdfast.mcp_serve.run_progress import RunProgress
@@ -41,7 +44,7 @@ def test_steps_tools_and_their_progress_are_told() -> None:
 def test_a_call_of_a_subagent_waits_until_it_is_decided_or_its_run_has_ended() -> None:
     progress = RunProgress(RUN)
     asked = ApprovalRequested(*envelope(CHILD, 7), call=PAY, expires_at=None, digest="d")
-    assert progress.line(asked) == f"subagent, step 7: pay waits for approval: holdfast approve {CHILD} call_1"
+    assert progress.line(asked) == f"subagent, step 7: pay waits for a person's approval: holdfast approve {CHILD} call_1"
     assert [each.tool for each in progress.waiting.values()] == ["pay"]
     decided = ApprovalResolved(*envelope(CHILD, 7), "call_1", "deny", "ada", "no", "d", PAY, None)
     assert progress.line(decided) == "subagent, step 7: pay is denied"
@@ -53,3 +56,19 @@ def test_a_call_of_a_subagent_waits_until_it_is_decided_or_its_run_has_ended() -
     assert progress.line(ended) is None
     assert progress.waiting == {}
     assert progress.step == 0, "the subagent's steps are not the run's"
+
+
+def test_a_call_waits_for_the_answer_to_its_servers_question() -> None:
+    progress = RunProgress(RUN)
+    request = InputRequest(key="who", message="Who pays?\n" + "?" * 200, form={"type": "object", "properties": {}})
+    asked = InputRequested(
+        *envelope(RUN, 1), call=PAY, server="till", request=request, round=1, expires_at=NOW, digest="d"
+    )
+    told = progress.line(asked)
+    assert told is not None
+    assert told.startswith(f"step 1: pay waits for a person's answer: holdfast answer {RUN} call_1 (Who pays? ???")
+    [waiting] = progress.waiting.values()
+    assert waiting.request == request
+    resolved = InputResolved(*envelope(RUN, 1), PAY.id, "till", request, "decline", "ada", "d")
+    assert progress.line(resolved) == "step 1: pay is refused an answer"
+    assert progress.waiting == {}
