@@ -133,6 +133,8 @@ async def test_a_link_is_shown_and_opened(asked: Starting) -> None:
     async with asked("theatre_consent", "Allow access") as run:
         refused = await run.does("answer", run.run)
         assert (refused.code, "open https://example.com/consent?id=7" in refused.err) == (2, True)
+        refused = await run.does("answer", run.run, "--set", "sure=yes")
+        assert (refused.code, "a link takes no values; open https://example.com" in refused.err) == (2, True)
         assert (await run.does("answer", run.run, "--opened")).code == 0
         state = await run.client.result(run.run)
     assert state.steps[0].tool_executions[0].result == "accept"
@@ -143,6 +145,10 @@ async def test_a_form_that_needs_no_values_is_not_accepted_unseen(asked: Startin
     async with asked("theatre_agree", "Delete everything?", note_too=note_too) as run:
         refused = await run.does("answer", run.run)
         assert (refused.code, "Delete everything?" in refused.err, "--values '{}'" in refused.err) == (2, True, True)
+        refused = await run.does("answer", run.run, "--opened")
+        assert (refused.code, "--opened is for links" in refused.err) == (2, True)
+        refused = await run.does("approve", run.run, "--yes")
+        assert (refused.code, f"with: holdfast answer {run.run} " in refused.err) == (7, True)
         assert noted(run.ledger) == []
         assert (await run.does("answer", run.run, "--values", "{}")).code == 0
         state = await run.client.result(run.run)

@@ -244,6 +244,8 @@ def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, cli
     wrong = project.run("approve", waiting, "call_of_another_step")
     assert wrong.code == 7
     assert f"{call.call.id} (multiply)" in wrong.err
+    form = project.run("answer", waiting, "--values", "{}")
+    assert (form.code, f"with: holdfast approve {waiting} {call.call.id}" in form.err) == (7, True)
     for edit in ("[1]", "{", '{"a": NaN}', '{"a": 2, "b": 2, "b": 3}', "[" * 100_000):
         assert project.run("edit", waiting, "--arguments", edit).code == 2, edit[:20]
     project.run("deny", waiting)

@@ -56,6 +56,7 @@ def answer(
         return id_, *await _chosen(holdfast, id_, call_id, digest)
 
     run_id, waiting, request = ask_server(settings, choose)
+    _check_fitting(request, takes_values=bool(pairs) or values is not None, opened=opened)
     action: InputAction = "decline" if decline else "cancel" if cancel else "accept"
     content: dict[str, JsonValue] | None = None
     ask = not (as_json or given) and is_terminal()
@@ -80,6 +81,14 @@ def answer(
     else:
         summary = f"{action}: {waiting.call.name} {waiting.call.id} of run {run_id}"
         output.say(summary if accepted else f"run {run_id} had already ended")
+
+
+def _check_fitting(request: InputRequest, *, takes_values: bool, opened: bool) -> None:
+    """Raise InvalidInput for options that answer a form where a link is to be opened, and the other way round."""
+    if request.form is not None and opened:
+        raise InvalidInput("--opened is for links, and the call waits for a form; give each field with --set NAME=VALUE")
+    if request.form is None and takes_values:
+        raise InvalidInput(f"a link takes no values; open {request.url} and answer with --opened")
 
 
 def _content(
@@ -147,6 +156,9 @@ async def _chosen(
     listing = f"waiting for an answer in run {execution_id}: {waiting}"
     request = matches[0].input_request if matches else None
     if request is None:
+        for each in (each for each in state.waiting_calls if call_id in (None, each.call.id)):
+            decision = f"the call {each.call.id} ({each.call.name}) waits for a decision, and asks nothing"
+            raise DecisionRefused(f"{decision}; look at it with: holdfast approve {execution_id} {each.call.id}")
         raise DecisionRefused(f"{'no call' if call_id is None else f'no call {call_id[:80]!r}'} waits; {listing}")
     if len(matches) > 1:
         raise InvalidInput(f"name the call; {listing}")

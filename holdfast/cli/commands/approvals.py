@@ -197,6 +197,9 @@ async def _chosen(client: Holdfast, execution_id: str, call_id: str | None, dige
         raise DecisionRefused(f"nothing waits; run {execution_id} has ended ({state.status})")
     matches = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
     if not matches:
+        for each in (each for each in state.input_calls if call_id in (None, each.call.id)):
+            question = f"the call {each.call.id} ({each.call.name}) waits for an answer, which no decision gives"
+            raise DecisionRefused(f"{question}; fill its form in with: holdfast answer {execution_id} {each.call.id}")
         what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
         below = (
             await _listing_below(client, execution_id) if state.execution and state.execution.subagents_started else ""
