@@ -7,9 +7,14 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, Final, cast
+from contextvars import Context
+from typing import Any, Final, Self, cast
 
 from mcp.server.stdio import stdio_server
+from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
 
 from holdfast.mcp_serve.agent_server import AgentServer
 
@@ -26,7 +31,50 @@ async def serve_stdio(agents: AgentServer) -> None:
     """Serve one client until its end of file; calls under way are cancelled then."""
     lines = stdin_lines(sys.stdin.fileno())
     async with stdio_server(stdin=cast("Any", lines)) as (incoming, outgoing):
-        await agents.server.run(incoming, outgoing, agents.server.create_initialization_options())
+        messages = cast("Any", _Messages(incoming, outgoing))
+        await agents.server.run(messages, outgoing, agents.server.create_initialization_options())
+
+
+class _Messages:
+    """What the client says; a line that is no message is answered here: the SDK's server passes over it."""
+
+    def __init__(
+        self, incoming: ContextReceiveStream[SessionMessage | Exception], outgoing: ContextSendStream[SessionMessage]
+    ) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    @property
+    def last_context(self) -> Context | None:
+        """The context in which the last message was sent; the SDK asks for it."""
+        return self._incoming.last_context
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        while isinstance(item := await self._incoming.__anext__(), Exception):
+            await self._outgoing.send(SessionMessage(_refusal(item)))
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._incoming.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._incoming.aclose()
+
+    async def aclose(self) -> None:
+        await self._incoming.aclose()
+
+
+def _refusal(error: Exception) -> JSONRPCError:
+    """Return the answer to a line that cannot be read; it has no id, because its own is not known."""
+    if isinstance(error, ValidationError) and error.errors()[0]["type"] == "json_invalid":
+        fault = ErrorData(code=PARSE_ERROR, message="a line is not JSON")
+    else:
+        fault = ErrorData(code=INVALID_REQUEST, message="a line is no message of JSON-RPC 2.0")
+    return JSONRPCError(jsonrpc="2.0", id=None, error=fault)
 
 
 async def stdin_lines(descriptor: int) -> AsyncGenerator[str]:

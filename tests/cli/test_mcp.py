@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.mcp.errors import McpUnavailable
 from tests.cli.program import Project
-from tests.mcp.places import HERE, catalog, noted, offer, oven
+from tests.mcp.places import HERE, asking, catalog, noted, offer, oven, trial
 
 
 @pytest.fixture
@@ -73,6 +73,7 @@ def test_a_call_that_its_server_makes_a_task_of_is_waited_for(here: Project, tmp
         (("mcp", "--call", "pay"), InvalidInput, "name the server whose tool is to be called"),
         (("mcp", "till", "--call", "pay", "--args", "5"), InvalidInput, "--args is not a JSON object"),
         (("mcp", "till", "--call", "pay", "--args", "{"), InvalidInput, "--args is not JSON"),
+        (("mcp", "till", "--call", "pai"), InvalidInput, "offers agents no tool 'pai'; did you mean 'pay'?"),
         (("mcp", "--mcp", "no.yaml"), InvalidInput, "no.yaml: cannot be read"),
         (("mcp", "gone"), McpUnavailable, "the MCP server 'gone' (http://127.0.0.1:9/mcp) cannot be used"),
     ],
@@ -82,6 +83,26 @@ def test_a_mistake_is_told_in_a_line(here: Project, words: tuple[str, ...], erro
     assert ended.code == error.exit_code  # type: ignore[attr-defined]
     assert problem in ended.err
     assert ended.err.count("\n") == 1
+
+
+def test_a_tried_call_has_no_tools_that_agents_do_not_get(here: Project) -> None:
+    entry = trial(here.folder / "ledger", tools=("add",)).model_dump(mode="json", exclude_defaults=True)
+    (here.folder / "few.yaml").write_text(json.dumps({"servers": {entry.pop("name"): entry}}))
+    refused = here.run("mcp", "till", "--call", "pay", "--args", '{"amount": 6}', "--mcp", "few.yaml")
+    assert (refused.code, "offers agents no tool 'pay'; there are: add" in refused.err) == (2, True)
+    assert not (here.folder / "ledger").exists()
+
+
+def test_a_tried_call_shows_what_its_server_asks(here: Project) -> None:
+    entry = asking(here.folder / "ledger").model_dump(mode="json", exclude_defaults=True)
+    (here.folder / "asks.yaml").write_text(json.dumps({"servers": {entry.pop("name"): entry}}))
+    words = ("mcp", "theatre", "--call", "book", "--args", '{"show": "Hamlet"}', "--mcp", "asks.yaml")
+    shown = here.run(*words)
+    assert shown.code == 4
+    assert shown.out.startswith("How many seats for Hamlet?\n  seats (")
+    assert "a tried call cannot wait" in shown.err
+    [request] = here.run(*words, "--json").document["asks"]
+    assert request["form"]["required"] == ["seats"]
 
 
 def test_a_call_takes_the_name_that_models_see(here: Project) -> None:

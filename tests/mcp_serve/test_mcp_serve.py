@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from mcp.client import Client
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic import BaseModel
 
 from holdfast import AgentDefinition, tool
@@ -157,6 +159,10 @@ async def test_what_becomes_of_a_run_whose_client_vanishes_is_a_choice(
             b'"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}}\n'
         )
         assert b'"serverInfo"' in await process.stdout.readline()
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 7,\n[1]\n')
+        for code in (PARSE_ERROR, INVALID_REQUEST):
+            refused = json.loads(await process.stdout.readline())
+            assert (refused["id"], refused["error"]["code"]) == (None, code)
         process.stdin.write(
             b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
             b'{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "clerk", '

@@ -29,14 +29,14 @@ async def test_a_form_that_waits_is_reported_with_how_to_answer_it(
 ) -> None:
     agent = AgentDefinition(name="clerk", mcp=("theatre",))
     script = [calls("theatre_book", show="Hamlet"), say("booked")]
-    async with serve(script, mcp={"theatre": asking(tmp_path / "ledger")}) as served:
-        async with over_stdio(Place.of(settings, tmp_path, [agent])) as client:
-            id_, reports = run_id(await call(client, "clerk", message="book", wait_seconds=0)), Reports()
-            seats, told = await _until_asked(client, id_, reports, "How many seats for Hamlet?")
-            await served.client.answer_question(id_, str(seats["call_id"]), {"seats": 2})
-            sure, _ = await _until_asked(client, id_, reports, "Book 2?")
-            await served.client.answer_question(id_, str(sure["call_id"]), {"sure": True})
-            ended = await call(client, "get_run", run_id=id_, wait_seconds=60)
+    place, mcp = Place.of(settings, tmp_path, [agent]), {"theatre": asking(tmp_path / "ledger")}
+    async with serve(script, mcp=mcp) as served, over_stdio(place) as client:
+        id_, reports = run_id(await call(client, "clerk", message="book", wait_seconds=0)), Reports()
+        seats, told = await _until_asked(client, id_, reports, "How many seats for Hamlet?")
+        await served.client.answer_question(id_, str(seats["call_id"]), {"seats": 2})
+        sure, _ = await _until_asked(client, id_, reports, "Book 2?")
+        await served.client.answer_question(id_, str(sure["call_id"]), {"sure": True})
+        ended = await call(client, "get_run", run_id=id_, wait_seconds=60)
     command = f"holdfast answer {id_} {seats['call_id']}"
     assert (seats["run_id"], seats["tool"], seats["waits_for"]) == (id_, "theatre_book", "answer")
     assert seats["form"]["required"] == ["seats"]
@@ -48,11 +48,11 @@ async def test_a_form_that_waits_is_reported_with_how_to_answer_it(
 
 async def test_a_run_that_was_asked_to_stop_waits_for_nobody(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="clerk", mcp=("theatre",))
-    async with serve([calls("theatre_book", show="Hamlet")], mcp={"theatre": asking(tmp_path / "ledger")}):
-        async with over_stdio(Place.of(settings, tmp_path, [agent])) as client:
-            id_ = run_id(await call(client, "clerk", message="book", wait_seconds=0))
-            await _until_asked(client, id_, Reports(), "How many seats for Hamlet?")
-            stopping = await call(client, "stop_run", run_id=id_)
+    place, mcp = Place.of(settings, tmp_path, [agent]), {"theatre": asking(tmp_path / "ledger")}
+    async with serve([calls("theatre_book", show="Hamlet")], mcp=mcp), over_stdio(place) as client:
+        id_ = run_id(await call(client, "clerk", message="book", wait_seconds=0))
+        await _until_asked(client, id_, Reports(), "How many seats for Hamlet?")
+        stopping = await call(client, "stop_run", run_id=id_)
     assert text(stopping) == f"run {id_} is asked to stop; get_run tells how it ended"
     assert stopping.structured_content is not None
     assert (stopping.structured_content["status"], stopping.structured_content["waiting"]) == ("running", [])
@@ -68,10 +68,10 @@ async def test_the_files_of_a_run_come_with_its_answer(serve: Serve, settings: S
         return "drawn"
 
     agent = AgentDefinition(name="clerk", tools=("draw",))
-    async with serve([calls("draw"), say("see above")], [draw]):
-        async with over_stdio(Place.of(settings, tmp_path, [agent])) as client:
-            result = await call(client, "clerk", message="draw")
-            again = await call(client, "get_run", run_id=run_id(result))
+    place = Place.of(settings, tmp_path, [agent])
+    async with serve([calls("draw"), say("see above")], [draw]), over_stdio(place) as client:
+        result = await call(client, "clerk", message="draw")
+        again = await call(client, "get_run", run_id=run_id(result))
     answer, picture, sheet, large = result.content
     assert answer == TextContent(text="see above")
     assert isinstance(picture, ImageContent)

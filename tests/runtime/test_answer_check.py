@@ -87,7 +87,7 @@ def test_a_json_object_is_fine(text: str) -> None:
         ('{"a": NaN}', "NaN is not a JSON number"),
         ('{"a": -Infinity}', "-Infinity is not a JSON number"),
         ('{"a": 1e999}', "finite"),
-        ('{"a": ' + "1" * 5_000 + "}", "digits"),
+        ('{"a": ' + "1" * 5_000 + "}", "a number has 5,000 digits; at most 4,300 are read"),
         ('{"a": "\\ud800"}', "surrogates"),
         ('{"a": "\ud800"}', "surrogates"),
         ("\ud800", "not usable JSON"),

@@ -16,7 +16,7 @@ from rich.table import Table
 from holdfast.cli.busy_indicator import busy
 from holdfast.cli.command_context import ask_server
 from holdfast.cli.options import AsJson, McpFile, Tenant, with_server
-from holdfast.cli.screens import mcp_changes, output
+from holdfast.cli.screens import input_forms, mcp_changes, output
 from holdfast.connection.settings import Settings
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
@@ -134,16 +134,21 @@ async def _called(server: McpServer, tool: str, arguments: dict[str, JsonValue],
 
 
 async def _own_name(connection: McpConnection, name: str) -> str:
-    """Return the server's name of the tool that is called so by it, or by models.
+    """Return the server's name of the tool that is called so by it, or by models; InvalidInput where agents get none.
 
     The list that this takes also tells the SDK which arguments the server wants in headers.
     """
     from holdfast.mcp.listing import catalog_of
 
-    tools = (await catalog_of([connection])).tools
-    if any(each.tool == name for each in tools):
+    catalog = await catalog_of([connection])
+    if any(each.tool == name for each in catalog.tools):
         return name
-    return next((each.tool for each in tools if each.name == name), name)
+    for each in catalog.tools:
+        if each.name == name:
+            return each.tool
+    why = next((f" ({line})" for line in catalog.left_out if repr(name[:80]) in line), "")
+    problem = f"the server {connection.server.name!r} offers agents no tool {name[:80]!r}{why}"
+    raise InvalidInput(f"{problem}; {suggestion(name, [each.tool for each in catalog.tools])}")
 
 
 def _servers(servers: dict[str, McpServer], file: Path, *, as_json: bool) -> None:
@@ -222,9 +227,14 @@ def _hints(tool: McpTool, server: McpServer) -> str:
 
 
 def _answer(answer: McpAnswer, *, as_json: bool) -> None:
+    requests = answer.questions.requests if answer.questions else ()
     if as_json:
-        output.as_json({"text": answer.text, "value": answer.value, "is_error": answer.is_error})
+        asks = {"asks": [each.model_dump(mode="json") for each in requests]} if requests else {}
+        output.as_json({"text": answer.text, "value": answer.value, "is_error": answer.is_error, **asks})
     else:
-        output.console().print(escape(printable(answer.text)))
-    if answer.is_error:
+        shown = "\n".join(map(input_forms.question, requests)) or answer.text
+        output.console().print(escape(printable(shown)))
+    if requests:
+        output.hint("the server asks a person before it goes on, and a tried call cannot wait; ask an agent to call it")
+    if requests or answer.is_error:
         raise typer.Exit(4)

@@ -11,17 +11,20 @@ from pydantic import JsonValue
 
 from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX
 
+NUMBER_DIGITS_MAX: Final = 4_300
+"""The longest whole number, in digits: Python refuses to read longer ones, whose cost grows with the square."""
+
 _TOO_DEEP: Final = f"nested more than {ARGUMENTS_DEPTH_MAX} levels deep"
 
 
 def read_json(text: str) -> JsonValue:
     """Return the value that `text` spells; of a name given twice the last one counts.
 
-    Raises ValueError for what is not JSON, for NaN, infinities and numbers beyond a float, for nesting deeper than
-    ARGUMENTS_DEPTH_MAX and for lone surrogates.
+    Raises ValueError for what is not JSON, for NaN, infinities, numbers beyond a float and longer than
+    NUMBER_DIGITS_MAX, for nesting deeper than ARGUMENTS_DEPTH_MAX and for lone surrogates.
     """
     try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     _check_depth(value)
@@ -70,3 +73,9 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{digits[:20]} is not a finite number")
     return number
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > NUMBER_DIGITS_MAX:
+        raise ValueError(f"a number has {len(digits):,} digits; at most {NUMBER_DIGITS_MAX:,} are read")
+    return int(digits)
