@@ -41,8 +41,8 @@ from holdfast.mcp.elicitation import (
     questions_of,
     unanswered_text,
 )
-from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
-from holdfast.mcp.http_client import BODY_BYTES_MAX, REQUEST_META, STATUS_TEXT, Fate, http_client
+from holdfast.mcp.errors import McpAccessRefused, McpCallFailed, McpOutcomeUnknown, McpUnavailable
+from holdfast.mcp.http_client import ACCESS_REFUSED, BODY_BYTES_MAX, REQUEST_META, STATUS_TEXT, Fate, http_client
 from holdfast.mcp.server_requests import bounded
 from holdfast.mcp.stdio import ServerLog, StdioServer
 from holdfast.mcp.task_messages import CreatedTask, TasksExtension
@@ -133,7 +133,7 @@ class McpConnection:
             if isinstance(error, InvalidInput | McpUnavailable):  # of ours: a variable that is not set, no token
                 raise error
             why = self._ended_why or (self._text(error) if error else "it ended at once")
-            raise self._unavailable(why) from None
+            raise (self._access_refused(why) if _is_access_refusal(error) else self._unavailable(why)) from None
         self._client = opened.result()
         return self
 
@@ -174,7 +174,7 @@ class McpConnection:
         await self._credentials.check()
         try:
             async with asyncio.timeout(seconds_max):
-                return await self._or_lost(request(session))
+                return await self._or_lost(self._unless_refused(request(session)))
         except TimeoutError:
             raise self._unavailable(f"it has not answered within {seconds_max:g} s") from None
         except McpOutcomeUnknown as error:
@@ -270,6 +270,15 @@ class McpConnection:
         except (OSError, ExceptionGroup, RuntimeError) as error:
             raise McpOutcomeUnknown(f"{self._named()} broke the connection: {self._text(error)}") from None
 
+    async def _unless_refused(self, doing: Awaitable[T]) -> T:
+        """Return what `doing` does. Raises McpUnavailable where the server refuses our credentials."""
+        try:
+            return await doing
+        except MCPError as error:
+            if _is_access_refusal(error):
+                raise self._access_refused(self._text(error)) from None
+            raise
+
     async def _own(self, opened: asyncio.Future[Client]) -> None:
         """Open the connection, keep it until it is to be closed, and close it: all in this task."""
         with self._scope:
@@ -317,8 +326,7 @@ class McpConnection:
 
     def _text(self, error: BaseException) -> str:
         """Return an error's text, redacted; of a group, its first's."""
-        while isinstance(error, BaseExceptionGroup):
-            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        error = _first(error)
         text = ""
         with suppress(Exception):
             # pydantic's own text shows the input, cut: what is left of a secret would not be recognised
@@ -342,8 +350,27 @@ class McpConnection:
         return f"the MCP server {self.server.name!r}" + (f", tool {tool!r}" if tool else "")
 
     def _unavailable(self, why: str) -> McpUnavailable:
+        return McpUnavailable(self._unusable_text(why))
+
+    def _access_refused(self, why: str) -> McpUnavailable:
+        kind = McpUnavailable if self._credentials.is_renewed else McpAccessRefused
+        return kind(self._unusable_text(why))
+
+    def _unusable_text(self, why: str) -> str:
         place = printable(self.server.place)[:PLACE_CHARS_MAX]
-        return McpUnavailable(f"{self._named()} ({place}) cannot be used: {why}")
+        return f"{self._named()} ({place}) cannot be used: {why}"
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return an error, or the first one of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _is_access_refusal(error: BaseException | None) -> bool:
+    first = None if error is None else _first(error)
+    return isinstance(first, MCPError) and first.error.data == ACCESS_REFUSED
 
 
 async def _unchecked(name: str, result: CallToolResult) -> None:  # the SDK's signature

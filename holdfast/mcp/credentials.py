@@ -63,6 +63,12 @@ class Credentials:
         if self.grant is not None:
             await self.grant.token()
 
+    @property
+    def is_renewed(self) -> bool:
+        """Whether another try may bring others: they are read from a file, or granted by OAuth."""
+        files = any(match[1] for value in self._server.headers.values() for match in REFERENCE.finditer(value))
+        return files or self.grant is not None
+
     def hide(self, secret: str) -> None:
         """Keep `secret` out of errors and logs from now on."""
         for spelling in (secret, secret.strip()):

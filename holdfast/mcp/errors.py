@@ -13,6 +13,10 @@ class McpUnavailable(HoldfastError):
     exit_code = 6
 
 
+class McpAccessRefused(McpUnavailable):
+    """The server refuses our credentials, or what they allow (HTTP 401, 403), and they stay the same with every try."""
+
+
 class McpCallFailed(HoldfastError):
     """The server answered that the call failed, or refused it; the message is the server's, bounded."""
 
@@ -24,5 +28,5 @@ class McpOutcomeUnknown(HoldfastError):
     """
 
 
-FINAL: Final = (InvalidInput, MissingPart)
+FINAL: Final = (InvalidInput, MissingPart, McpAccessRefused)
 """Errors of listing that no retry mends."""

@@ -53,6 +53,11 @@ STATUS_TEXT: Final = "it answers HTTP "
 
 CREDENTIALS_TEXT: Final = "; check the credentials in its entry of mcp.yaml: `headers` or `oauth`"
 
+ACCESS_REFUSED: Final = "holdfast.dev/access-refused"
+"""The `data` of an error that stands for a 401 or 403, whoever has worded it."""
+
+REFUSALS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
 Fate = Literal["unsent", "session ended", "answered", "unclear", "broken", "too large"]
 """What became of a request: there was no connection for it; the server has forgotten our session, and refused it; it
 was answered by the rules of the protocol or of HTTP; what came says nothing of its effect; nothing came to its end;
@@ -248,9 +253,13 @@ async def _explained(response: httpx2.Response) -> httpx2.Response:
     kind, status = response.headers.get("content-type", ""), response.status_code
     if len(body) > ERROR_BYTES_MAX or not kind.lower().startswith(JSON) or not _is_protocol_error(body):
         phrase = httpx2.codes.get_reason_phrase(status) or "unknown"
-        credentials = CREDENTIALS_TEXT if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
+        credentials = CREDENTIALS_TEXT if status in REFUSALS else ""
         error = {"code": INTERNAL_ERROR, "message": f"{STATUS_TEXT}{status} ({phrase}){credentials}"}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    if status in REFUSALS:
+        message = json.loads(body)
+        message["error"]["data"] = ACCESS_REFUSED
+        body = json.dumps(message).encode()
     headers = {"content-type": JSON, "content-length": str(len(body))}
     return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(body), extensions=response.extensions)
 

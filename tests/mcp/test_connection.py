@@ -13,9 +13,10 @@ import pytest
 from aiohttp import web
 
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.answers import Media
-from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
+from holdfast.mcp.errors import McpAccessRefused, McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from tests.mcp.places import connection, noted, odd, over_http, trial, until_noted
 
 pytestmark = pytest.mark.timeout(60)
@@ -185,7 +186,7 @@ async def test_a_server_that_refuses_the_credentials_is_told_with_its_status_and
 ) -> None:
     text = f"it answers HTTP {status} ({phrase}); check the credentials in its entry of mcp.yaml: `headers` or `oauth`"
     async with answering(status, body) as place:
-        with pytest.raises(McpUnavailable) as unopened:
+        with pytest.raises(McpAccessRefused) as unopened:
             async with connection(place):
                 pass
     assert unopened.value.message == f"the MCP server 'gone' ({place.url}) cannot be used: {text}"
@@ -195,10 +196,20 @@ async def test_a_server_that_refuses_the_credentials_is_told_with_its_status_and
     assert refused.value.message == f"the MCP server 'gone': {text}"
 
 
+async def test_credentials_that_a_file_may_renew_are_tried_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    async with answering(401, b"") as place:
+        with pytest.raises(McpUnavailable, match="HTTP 401") as refused:
+            async with connection(replace(place, headers={"Authorization": f"Bearer ${{file:{token}}}"})):
+                pass
+    assert not isinstance(refused.value, McpAccessRefused)
+
+
 async def test_a_refusal_in_the_protocols_words_is_told_in_these() -> None:
     body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "scope till.write is missing"}}'
     async with answering(403, body) as place:
-        with pytest.raises(McpUnavailable, match=r"cannot be used: scope till\.write is missing"):
+        with pytest.raises(McpAccessRefused, match=r"cannot be used: scope till\.write is missing"):
             async with connection(place):
                 pass
 

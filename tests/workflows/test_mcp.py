@@ -25,7 +25,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.contracts import CHANGE_SIGNAL, DefinitionChange
 from holdfast.testing.script import call, say
-from tests.mcp.places import noted, trial, until_noted
+from tests.mcp.places import noted, over_http, trial, until_noted
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
@@ -321,6 +321,21 @@ async def test_a_variable_that_is_not_set_ends_the_run_at_once(serve: Serve) -> 
     async with serve([say("never")], mcp=servers) as served:
         with pytest.raises(ExecutionFailed, match="needs the variable NOT_SET_ANYWHERE"):
             await asyncio.wait_for(served.client.run(AGENT, "pay"), 20)
+
+
+async def test_a_server_that_refuses_the_credentials_ends_the_run_at_once(serve: Serve, tmp_path: Path) -> None:
+    accepted = tmp_path / "tokens"
+    accepted.write_text("another")
+    async with over_http(tmp_path / "ledger", "guarded_server.py", str(accepted)) as (place, _):
+        keyed = replace(place, headers={"Authorization": "Bearer old"})
+        async with serve([say("never")], mcp={"till": keyed}) as served:
+            execution_id = await served.client.start(AGENT, "pay")
+            with pytest.raises(ExecutionFailed, match=r"HTTP 401 \(Unauthorized\); check the credentials"):
+                await asyncio.wait_for(served.client.result(execution_id), 100)  # retries would take 300 s
+            history = await served.client.temporal.get_workflow_handle(execution_id).fetch_history()
+    started = [each for each in history.events if each.HasField("activity_task_started_event_attributes")]
+    assert {each.activity_task_started_event_attributes.attempt for each in started} == {1}
+    assert "refused old" in noted(tmp_path / "ledger")
 
 
 async def test_a_model_is_told_once_that_its_server_was_started_anew(serve: Serve, tmp_path: Path) -> None:

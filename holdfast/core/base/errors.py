@@ -34,6 +34,7 @@
     │   defined outside the core, beside the code that raises them:
     ├── ToolExited                      1    a tool tried to end its process (`runtime.tool_runner`)
     ├── McpUnavailable                  6    an MCP server cannot be used: nothing was called (`mcp.errors`)
+    │   └── McpAccessRefused                 it refuses our credentials: no retry mends that (`mcp.errors`)
     ├── McpCallFailed                   1    an MCP server or its tool reports an error (`mcp.errors`)
     ├── McpOutcomeUnknown               1    the answer of an MCP server was lost (`mcp.errors`)
     ├── InvalidResult                   1    a tool's result does not fit its return annotation (`runtime.tool_runner`)
