@@ -32,9 +32,6 @@ from holdfast.core.conversation.attachments import (
 from holdfast.mcp.elicitation import ServerQuestions
 from holdfast.runtime.attachments import ending_of
 
-PARTS_MAX: Final = 1_000
-"""The most parts of an answer that are looked at."""
-
 URI_CHARS_MAX: Final = 500
 """How much of an address is shown."""
 
@@ -114,9 +111,7 @@ class McpAnswer:
 def answer_of(result: CallToolResult) -> McpAnswer:
     """Return what `result` says; a structured answer without any text is shown as JSON."""
     media: list[Media] = []
-    parts = [_part(each, media) for each in result.content[:PARTS_MAX]]
-    if len(result.content) > PARTS_MAX:
-        parts.append(f"[{len(result.content) - PARTS_MAX} more parts]")
+    parts = [_part(each, media) for each in result.content]
     structured = "structured_content" in result.model_fields_set
     value: JsonValue = result.structured_content
     if structured and not parts:

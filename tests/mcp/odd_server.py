@@ -28,6 +28,8 @@ def tools(cursor: str | None) -> dict[str, Any]:  # noqa: C901  # one case per m
             return {"tools": [tool("same", description="first"), tool("same", description="second"), tool("other")]}
         case "many":
             return {"tools": [tool(f"tool_{number}") for number in range(300)]}
+        case "crowded":
+            return {"tools": [tool(f"tool_{number}") for number in range(20_000)]}
         case "heavy":
             return {"tools": [tool(f"t{n}", inputSchema={**OBJECT, "description": "y" * 60_000}) for n in range(90)]}
         case "fifty megabytes":
@@ -91,6 +93,9 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
             send(
                 {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
             )
+        case "many parts":
+            parts = [{"type": "text", "text": str(number)} for number in range(200_000)]
+            send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})
         case "junk":
             sys.stdout.write("this is no JSON\n")
             send(

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from mcp_types import CallToolResult
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import McpServer
-from holdfast.mcp.answers import Media
+from holdfast.mcp.answer_bounds import PARTS_MAX
+from holdfast.mcp.answers import McpAnswer, Media, answer_of
 from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from tests.mcp.places import connection, noted, odd, over_http, trial, until_noted
 
@@ -46,6 +48,21 @@ async def test_a_server_of_the_first_era_is_spoken_to_as_it_speaks() -> None:
         "inside",
     ]
     assert answer.media == (Media("image-1.png", "image/png", b"hello"),)
+
+
+async def test_of_an_answer_of_too_many_parts_only_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(result: CallToolResult) -> McpAnswer:
+        read.append(len(result.content))
+        return answer_of(result)
+
+    monkeypatch.setattr("holdfast.mcp.connection.answer_of", counted)
+    async with connection(odd("many parts")) as server:
+        lines = (await server.call("go", {})).text.splitlines()
+    assert lines[:2] == ["0", "1"]
+    assert lines[-2:] == [str(PARTS_MAX - 1), "[199,000 more parts are left out]"]
+    assert read == [PARTS_MAX + 1]
 
 
 async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_path: Path) -> None:
