@@ -165,7 +165,7 @@ async def call_mcp_tool(
         else:
             if answer.questions is not None:
                 return _input_needed(server, answer.questions)
-            return _checked(answer, tool)
+            return await _checked(answer, tool)
     raise AssertionError("the last try returns or raises")
 
 
@@ -189,7 +189,7 @@ async def resume_mcp_task(  # noqa: PLR0913  # what a call needs, and the task
 
     resumed = task_of(pool, server, task.id, context.execution_id, context.tenant)
     answer = await resumed.resumed(age_seconds, keeper, reporter, inputs.responses if inputs else None)
-    return _checked(answer, tool) if answer.questions is None else _input_needed(server, answer.questions)
+    return await _checked(answer, tool) if answer.questions is None else _input_needed(server, answer.questions)
 
 
 def _input_needed(server: McpServer, questions: ServerQuestions) -> McpInputNeeded:
@@ -202,9 +202,10 @@ def _input_needed(server: McpServer, questions: ServerQuestions) -> McpInputNeed
     )
 
 
-def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
+async def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
     """Return the answer, with a warning where it breaks its schema. Raises McpCallFailed for the tool's own error."""
-    answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
+    if isinstance(tool.output, dict):
+        answer = await asyncio.to_thread(answer.with_warning, tool.output)
     if answer.is_error:
         raise McpCallFailed(answer.text or "the tool reports an error without a text")
     return answer

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from mcp_types import CallToolResult
 
+from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.answer_bounds import PARTS_MAX
@@ -63,6 +64,21 @@ async def test_of_an_answer_of_too_many_parts_only_the_first_are_read(monkeypatc
     assert lines[:2] == ["0", "1"]
     assert lines[-2:] == [str(PARTS_MAX - 1), "[199,000 more parts are left out]"]
     assert read == [PARTS_MAX + 1]
+
+
+def test_an_answer_too_large_to_be_kept_is_not_checked_against_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[object] = []
+
+    def check(value: object, _: object, *, foreign: bool) -> list[str]:
+        checked.append((value, foreign))
+        return []
+
+    monkeypatch.setattr("holdfast.runtime.json_schema.schema_problems", check)
+    large = McpAnswer("rows", "x" * TOOL_RESULT_BYTES_MAX, structured=True).with_warning({"type": "string"})
+    assert large.text.splitlines()[1].startswith("[warning: the structured answer has 204,802 bytes, and only one of")
+    assert checked == []
+    assert McpAnswer("rows", "x", structured=True).with_warning({"type": "string"}).text == "rows"
+    assert checked == [("x", True)]
 
 
 async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_path: Path) -> None:

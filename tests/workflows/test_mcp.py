@@ -174,12 +174,13 @@ async def test_a_run_that_goes_on_at_a_worker_without_its_server_keeps_its_tools
 ) -> None:
     ledger = tmp_path / "mcp"
     agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_add",)),))
-    async with serve([call("till_add", a=1, b=2)], mcp=stdio(ledger)) as served:
+    script = [call("till_add", a=1, b=2), call("till_pay", amount=5), say("sorry")]
+    async with serve(script, mcp=stdio(ledger)) as served:
         started = dataclasses.replace(settings, continue_events=1) if continues else settings
         execution_id = await (await Holdfast.connect(started)).start(agent, "pay")
         [call_id] = await waiting_calls(served.client, execution_id)
         [first] = served.endpoint.requests
-    async with serve([call("till_pay", amount=5), say("sorry")]) as served:
+    async with serve(script) as served:
         await served.client.decide(execution_id, call_id, Verdict(decision="deny"))
         state = await served.client.result(execution_id)
         requests = served.endpoint.requests
