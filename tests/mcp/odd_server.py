@@ -93,6 +93,8 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
             send(
                 {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
             )
+        case "half a pair":
+            say(identity, "cut \ud83d", {"n": 1})
         case "many parts":
             parts = [{"type": "text", "text": str(number)} for number in range(200_000)]
             send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})

@@ -66,6 +66,11 @@ async def test_of_an_answer_of_too_many_parts_only_the_first_are_read(monkeypatc
     assert read == [PARTS_MAX + 1]
 
 
+async def test_a_cut_emoji_costs_an_answer_one_character() -> None:
+    async with connection(odd("half a pair")) as server:
+        assert (await server.call("go", {}, seconds_max=50)).text == "cut ?"
+
+
 def test_an_answer_too_large_to_be_kept_is_not_checked_against_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[object] = []
 
