@@ -1,4 +1,4 @@
-"""Cuts the lists of a server's answers before the SDK reads them: validating each item costs the event loop its time."""
+"""Cuts the lists of a server's answers before the SDK reads them: validating each item takes the event loop's time."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from holdfast.mcp.elicitation import ServerQuestions
 from holdfast.runtime.attachments import ending_of
 
 CHECKED_BYTES_MAX: Final = TOOL_RESULT_BYTES_MAX
-"""The largest structured answer that is checked, as JSON: no larger one is kept, and 3 MB took 17 s on a busy worker."""
+"""The largest structured answer that is checked, as JSON: no larger one is kept. 3 MB took 17 s on a busy worker."""
 
 URI_CHARS_MAX: Final = 500
 """How much of an address is shown."""

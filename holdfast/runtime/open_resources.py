@@ -150,7 +150,7 @@ async def _left(resource: Resource, manager: AbstractAsyncContextManager[Any]) -
     try:
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await manager.__aexit__(None, None, None)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  # the others are to be closed all the same
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # the others are to be closed all the same
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise
         record = error_record(error.error if isinstance(error, Exited) else error, resource.name)
