@@ -96,8 +96,8 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912, PLR0915  # one cas
         case "half a pair":
             say(identity, "cut \ud83d", {"n": 1})
         case "many parts":
-            parts = [{"type": "text", "text": str(number)} for number in range(200_000)]
-            send({"id": identity, "result": {"content": parts, "structuredContent": {"n": 1}}})
+            lines = [{"type": "text", "text": str(number)} for number in range(200_000)]
+            send({"id": identity, "result": {"content": lines, "structuredContent": {"n": 1}}})
         case "junk":
             sys.stdout.write("this is no JSON\n")
             send(
