@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -24,7 +25,7 @@ from activities.task_attempts import AttemptKeeper, age_of, refuse_second_call, 
 from activities.tools import ToolSlots, envelope, is_plain
 from holdfast.core.agent.execution_state import named_id, without_round
 from holdfast.core.agent.toolset import chosen_mcp_tools
-from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing, StorageFailed
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput, ObjectMissing, StorageFailed
 from holdfast.core.conversation.attempt_tally import McpTask
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
@@ -56,6 +57,8 @@ from holdfast.storage.records import Records
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
 
+LOGGER: Final = logging.getLogger("holdfast.mcp")
+
 CATALOGS_MAX: Final = 64
 """How many catalogs are kept as tools: every model call needs its run's."""
 
@@ -70,6 +73,21 @@ class _Pinned(NamedTuple):
     inline: frozenset[str]
     described: Mapping[str, McpTool]
     proxies: Mapping[str, McpProxyTool]
+
+    def problem_with(self, server: str) -> str | None:
+        """Return why this worker cannot call the tools of one of the catalog's servers, if so."""
+        if server in self.servers:
+            return None
+        if server in self.inline:
+            text = f"this worker refuses the MCP server {server!r}, which the agent describes itself"
+            return f"{text}; start it with --mcp-inline, as the one that listed the server was"
+        return f"this worker knows no MCP server {server!r} (any more); add it to its mcp.yaml and restart it"
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What this worker lacks to call the catalog's tools, a line for each server."""
+        found = map(self.problem_with, dict.fromkeys(tool.server for tool in self.described.values()))
+        return tuple(each for each in found if each is not None)
 
 
 class McpTools:
@@ -128,13 +146,9 @@ class McpTools:
             pulse().leave(attempts_until_now().after_postponement())
             pulse().beat()
             raise ApplicationError(error.message, type=type(error).__name__) from None
-        tool, proxy = pinned.described[request.name], pinned.proxies.get(request.name)
-        if proxy is None:
-            text = f"this worker knows no MCP server {tool.server!r} (any more); add it to its mcp.yaml and restart it"
-            if tool.server in pinned.inline:
-                text = f"this worker refuses the MCP server {tool.server!r}, which the agent describes itself"
-                text = f"{text}; start it with --mcp-inline, as the one that listed the server was"
-            raise ApplicationError(text, type="ToolUnavailable", non_retryable=True)
+        tool, proxy = pinned.described[request.name], pinned.proxies[request.name]
+        if (problem := pinned.problem_with(tool.server)) is not None:
+            raise ApplicationError(problem, type="ToolUnavailable", non_retryable=True)
         traits, server = proxy.traits, pinned.servers[tool.server]
         refuse_spent(traits)
         if _task_of(request) is not None:
@@ -161,8 +175,21 @@ class McpTools:
         return await asyncio.to_thread(search_result, query, [tool.schema for tool in tools])
 
     async def pinned_tools(self, catalog: str) -> Sequence[AnyTool]:
-        """Return the tools of a catalog that a run has pinned, for its toolset. Raises StorageFailed."""
+        """Return the tools of a catalog that a run has pinned, whether they can be called here or not.
+
+        Raises StorageFailed.
+        """
         return tuple((await self._pinned(catalog)).proxies.values())
+
+    async def callable_tools(self, catalog: str) -> Sequence[AnyTool]:
+        """Return the tools of a catalog. Raises InvalidInput where this worker lacks one of its servers, StorageFailed.
+
+        Another worker listed it: their settings differ.
+        """
+        pinned = await self._pinned(catalog)
+        if pinned.problems:
+            raise InvalidInput(f"another worker listed the agent's MCP servers, and {'; '.join(pinned.problems)}")
+        return tuple(pinned.proxies.values())
 
     async def _pinned(self, catalog: str) -> _Pinned:
         if catalog not in self._catalogs:
@@ -172,7 +199,10 @@ class McpTools:
             while len(self._catalogs) >= CATALOGS_MAX:
                 self._catalogs.pop(next(iter(self._catalogs)))
             inline = frozenset(each.name for each in stored.inline)
-            self._catalogs[catalog] = _Pinned(servers, inline, {each.name: each for each in tools}, proxies)
+            pinned = _Pinned(servers, inline, {each.name: each for each in tools}, proxies)
+            for problem in pinned.problems:
+                LOGGER.warning("a run has tools whose calls fail here: %s", problem)
+            self._catalogs[catalog] = pinned
         return self._catalogs[catalog]
 
     async def _attempted(

@@ -205,6 +205,10 @@ class PinnedTools(Protocol):
         """Return the tools of the catalog with that digest."""
         ...
 
+    async def callable_tools(self, catalog: str) -> Sequence[AnyTool]:
+        """Return the same. Raises InvalidInput where this worker cannot call them."""
+        ...
+
 
 class Catalog:
     """Resolves which of this worker's tools and hooks an agent gets, and checks arguments against a tool."""
@@ -236,10 +240,13 @@ class Catalog:
             approvals=request.approvals,
         )
         toolset = self._toolset
+        if request.mcp is not None and self._mcp is not None:
+            try:
+                pinned = await self._mcp.callable_tools(request.mcp)
+            except InvalidInput as error:
+                raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
+            toolset, definition = with_mcp_tools(toolset, definition, pinned)
         try:
-            if request.mcp is not None and self._mcp is not None:
-                pinned = await self._mcp.pinned_tools(request.mcp)
-                toolset, definition = with_mcp_tools(toolset, definition, pinned)
             equipment = toolset.equip(definition)
         except InvalidInput as error:
             text = f"{error.message} (what this worker offers; start it with `--import MODULE` for those of a module)"

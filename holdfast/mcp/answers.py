@@ -21,6 +21,7 @@ from mcp_types import (
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.conversation.attachments import (
@@ -32,8 +33,8 @@ from holdfast.core.conversation.attachments import (
 from holdfast.mcp.elicitation import ServerQuestions
 from holdfast.runtime.attachments import ending_of
 
-PARTS_MAX: Final = 1_000
-"""The most parts of an answer that are looked at."""
+CHECKED_BYTES_MAX: Final = TOOL_RESULT_BYTES_MAX
+"""The largest structured answer that is checked, as JSON: no larger one is kept. 3 MB took 17 s on a busy worker."""
 
 URI_CHARS_MAX: Final = 500
 """How much of an address is shown."""
@@ -73,10 +74,14 @@ class McpAnswer:
     def with_warning(self, output: Mapping[str, Any] | None) -> McpAnswer:
         """Return the answer, with a warning in its text where it does not fit the schema `output`.
 
-        It is never asked again for that: the tool has had its effect.
+        It is never asked again for that: the tool has had its effect. One over CHECKED_BYTES_MAX is not checked, and
+        the warning says so. Takes seconds for large answers: run it in a thread.
         """
         if output is None or self.is_error or self.questions is not None:
             return self
+        if self.structured and (size := len(to_json(self.value, inf_nan_mode="strings"))) > CHECKED_BYTES_MAX:
+            unchecked = f"the structured answer has {size:,} bytes, and only one of at most {CHECKED_BYTES_MAX:,}"
+            return self.with_note(f"[warning: {unchecked} is checked against the schema that its server declares]")
         from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
 
         problems = ["there is no structured answer"]
@@ -114,9 +119,7 @@ class McpAnswer:
 def answer_of(result: CallToolResult) -> McpAnswer:
     """Return what `result` says; a structured answer without any text is shown as JSON."""
     media: list[Media] = []
-    parts = [_part(each, media) for each in result.content[:PARTS_MAX]]
-    if len(result.content) > PARTS_MAX:
-        parts.append(f"[{len(result.content) - PARTS_MAX} more parts]")
+    parts = [_part(each, media) for each in result.content]
     structured = "structured_content" in result.model_fields_set
     value: JsonValue = result.structured_content
     if structured and not parts:

@@ -18,11 +18,9 @@ from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpTool, legal_names
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp.answer_bounds import LISTED_MAX
 from holdfast.mcp.connection import McpConnection
 from holdfast.mcp.task_messages import makes_tasks
-
-LISTED_MAX: Final = 1_000
-"""The most tools, resources or prompts of one server; what is beyond is left out, and said."""
 
 PAGES_MAX: Final = 100
 """The most pages of one list that are asked for: a server's pages may never end."""

@@ -1,4 +1,4 @@
-"""`bounded`: a transport whose server cannot ask us for more and more that waits to be answered.
+"""`bounded`: a transport whose server cannot ask us for more and more that waits to be answered, or list without end.
 
 The SDK begins a task for each request of a server's; one that takes no answers would fill the process's memory.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from holdfast.mcp.answer_bounds import cut
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -103,6 +105,8 @@ class _IncomingMessages(_Messages):
         if not self._unanswered.heard(item):
             self._on_end(f"it has sent more than {UNANSWERED_MAX:,} requests without taking the answers")
             raise StopAsyncIteration
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            cut(item.message.result)
         return item
 
 

@@ -6,6 +6,7 @@ The SDK's own transport reads lines of any length, and lets the server write int
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 import anyio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from holdfast.core.base.safe_text import printable
 from holdfast.mcp.http_client import BODY_BYTES_MAX
@@ -186,8 +187,8 @@ class StdioServer:
         if not line.strip():
             return
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
+            message = _message_of(line)
+        except (ValueError, RecursionError):
             start = self._log.redacted(line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace"))
             self._log.write(f"(on its stdout, which is for messages of the protocol alone) {start[:200]}")
             return
@@ -211,6 +212,18 @@ class StdioServer:
             read_writer.close()
         finally:
             stdin.close()
+
+
+def _message_of(line: bytes) -> JSONRPCMessage:
+    """Return the message; half a pair of surrogates, as JavaScript leaves of a cut emoji, becomes "?".
+
+    Raises ValueError, RecursionError.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        whole = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
+        return jsonrpc_message_adapter.validate_json(whole, by_name=False)
 
 
 async def _ended(process: Process) -> None:

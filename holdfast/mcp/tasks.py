@@ -43,6 +43,9 @@ SILENT_SECONDS_MAX: Final = 300.0
 CANCEL_SECONDS_MAX: Final = 5.0
 """How long a cancelled call waits for the server to take its `tasks/cancel`."""
 
+CANCEL_AGAIN_SECONDS: Final = 0.5
+"""The pause before a server that cannot be reached is asked again to cancel a task."""
+
 LAST_LOOK_SECONDS: Final = 1.0
 """How long before a task expires it is looked at, so that a result is not missed."""
 
@@ -94,11 +97,21 @@ class TaskAtServer:
             raise
 
     async def cancel(self) -> None:
-        """Ask the server to cancel the task, in bounded time; whether it does is its own decision."""
+        """Ask the server to cancel the task, in bounded time; whether it does is its own decision.
+
+        One that cannot be reached is asked again in that time.
+        """
         request = CancelTask(params=TaskParams(task_id=self._id))
         with suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(CANCEL_SECONDS_MAX), self._lend() as connection:
-                await connection.ask(lambda session: session.send_request(request, EmptyResult), CANCEL_SECONDS_MAX)
+            async with asyncio.timeout(CANCEL_SECONDS_MAX):
+                while True:
+                    with suppress(McpUnavailable):
+                        async with self._lend() as connection:
+                            await connection.ask(
+                                lambda session: session.send_request(request, EmptyResult), CANCEL_SECONDS_MAX
+                            )
+                        return
+                    await asyncio.sleep(CANCEL_AGAIN_SECONDS)
 
     async def _end(self, keeper: TaskKeeper) -> None:
         if await keeper.is_final():

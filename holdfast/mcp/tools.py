@@ -19,7 +19,7 @@ from holdfast.core.conversation.attempt_tally import McpTask
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
-from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.core.tools.mcp_servers import CALL_SECONDS, McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.schema_arguments import any_arguments
 from holdfast.core.tools.tool_context import NO_REPORTER, CallReporter, ToolContext
@@ -62,19 +62,26 @@ def schema_of(tool: McpTool) -> ToolSchema:
     return ToolSchema(name=tool.name, description=description, parameters=tool.parameters)
 
 
-def traits_for(tool: McpTool, server: McpServer) -> ToolTraits:
-    """Return the tool's traits: at most once, unless it says that it is repeatable and its server is trusted."""
-    again = server.trusted and tool.repeatable
-    seconds = server.timeout_seconds + (server.task_seconds_max if tool.tasks else 0)
+def traits_for(tool: McpTool, server: McpServer | None) -> ToolTraits:
+    """Return the tool's traits: at most once, unless it says that it is repeatable and its server is trusted.
+
+    Without `server` they are those of a tool that can only be described here.
+    """
+    again = server is not None and server.trusted and tool.repeatable
+    seconds = CALL_SECONDS if server is None else server.timeout_seconds
+    seconds += server.task_seconds_max if server is not None and tool.tasks else 0
     options: dict[str, Any] = {"timeout_seconds": min(seconds, TIMEOUT_SECONDS_MAX)}
     options |= {"idempotent": True} if again else {"at_most_once": True}
     traits = with_schema(traits_of(tool.name, options), schema_of(tool))
-    return replace(traits, mcp=server.name, mcp_digest=tool.digest, resumable=bool(tool.tasks))
+    return replace(traits, mcp=tool.server, mcp_digest=tool.digest, resumable=bool(tool.tasks))
 
 
 def proxy_tools(tools: Iterable[McpTool], servers: Mapping[str, McpServer]) -> tuple[McpProxyTool, ...]:
-    """Return the catalog's tools for a toolset; they are called as activities, by name."""
-    return tuple(_proxy(tool, servers[tool.server]) for tool in tools if tool.server in servers)
+    """Return the catalog's tools for a toolset; they are called as activities, by name.
+
+    Those of a server that is not among `servers` are there, too: a run keeps the tools that it began with.
+    """
+    return tuple(_proxy(tool, servers.get(tool.server)) for tool in tools)
 
 
 def connected_tools(catalog: McpCatalog, pool: McpPool) -> tuple[McpProxyTool, ...]:
@@ -87,7 +94,7 @@ def connected_tools(catalog: McpCatalog, pool: McpPool) -> tuple[McpProxyTool, .
             context_parameter="context",
             object_parameter="arguments",
         )
-        for proxy in proxy_tools(catalog.tools, servers)
+        for proxy in proxy_tools((tool for tool in catalog.tools if tool.server in servers), servers)
     )
 
 
@@ -98,7 +105,7 @@ def failure_record(error: Exception, traits: ToolTraits) -> ErrorRecord:
     return error_record(error, traits.name)
 
 
-def _proxy(tool: McpTool, server: McpServer) -> McpProxyTool:
+def _proxy(tool: McpTool, server: McpServer | None) -> McpProxyTool:
     return McpProxyTool(
         _elsewhere(tool.name),
         schema_of(tool),
@@ -106,7 +113,7 @@ def _proxy(tool: McpTool, server: McpServer) -> McpProxyTool:
         any_arguments(tool.name),
         None,
         checked_by_schema=True,
-        source=f"the MCP server {server.name!r}",
+        source=f"the MCP server {tool.server!r}",
     )
 
 
@@ -158,7 +165,7 @@ async def call_mcp_tool(
         else:
             if answer.questions is not None:
                 return _input_needed(server, answer.questions)
-            return _checked(answer, tool)
+            return await _checked(answer, tool)
     raise AssertionError("the last try returns or raises")
 
 
@@ -182,7 +189,7 @@ async def resume_mcp_task(  # noqa: PLR0913  # what a call needs, and the task
 
     resumed = task_of(pool, server, task.id, context.execution_id, context.tenant)
     answer = await resumed.resumed(age_seconds, keeper, reporter, inputs.responses if inputs else None)
-    return _checked(answer, tool) if answer.questions is None else _input_needed(server, answer.questions)
+    return await _checked(answer, tool) if answer.questions is None else _input_needed(server, answer.questions)
 
 
 def _input_needed(server: McpServer, questions: ServerQuestions) -> McpInputNeeded:
@@ -195,9 +202,10 @@ def _input_needed(server: McpServer, questions: ServerQuestions) -> McpInputNeed
     )
 
 
-def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
+async def _checked(answer: McpAnswer, tool: McpTool) -> McpAnswer:
     """Return the answer, with a warning where it breaks its schema. Raises McpCallFailed for the tool's own error."""
-    answer = answer.with_warning(tool.output if isinstance(tool.output, dict) else None)
+    if isinstance(tool.output, dict):
+        answer = await asyncio.to_thread(answer.with_warning, tool.output)
     if answer.is_error:
         raise McpCallFailed(answer.text or "the tool reports an error without a text")
     return answer

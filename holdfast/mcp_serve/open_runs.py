@@ -43,6 +43,9 @@ SILENCE_SECONDS_MAX: Final = 120.0
 AGAIN_SECONDS: Final = 1.0
 """The pause before the Temporal server is asked again."""
 
+STOP_SECONDS_MAX: Final = 120.0
+"""How long a stop that nobody waits for is tried: a server that restarts is back by then, and the run costs money."""
+
 END_SECONDS_MAX: Final = 5.0
 """How long stops that are under way may take when the program ends."""
 
@@ -169,13 +172,11 @@ class OpenRuns:
             await self._client.stop(run.run_id, reason, source=SOURCE)
 
     def stop_later(self, run: OpenRun, reason: str) -> None:
-        """Have the run stopped although whoever asked for it has gone."""
+        """Have the run stopped although whoever asked for it has gone; a silent Temporal server is asked again.
 
-        async def stopped() -> None:
-            with suppress(HoldfastError):
-                await self.stop(run, reason)
-
-        self._start(stopped())
+        A stop that does not reach it in STOP_SECONDS_MAX is logged.
+        """
+        self._start(self._stopped(run, reason))
 
     async def close(self) -> None:
         """Let stops under way reach the server, in bounded time, and follow nothing any more. The runs go on."""
@@ -185,6 +186,22 @@ class OpenRuns:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _stopped(self, run: OpenRun, reason: str) -> None:
+        await run.began.wait()
+        ends_at = time.monotonic() + STOP_SECONDS_MAX
+        while True:
+            try:
+                await self.stop(run, reason)
+            except ServerUnavailable as error:
+                if time.monotonic() >= ends_at:
+                    LOGGER.warning("run %s goes on: its stop has not reached the server: %s", run.run_id, error.message)
+                    return
+                await asyncio.sleep(AGAIN_SECONDS)
+            except HoldfastError:  # it has ended, or is not there any more
+                return
+            else:
+                return
 
     async def _check_served(self) -> None:
         if not await self._client.has_worker():

@@ -111,8 +111,10 @@ class OpenResources:
             leaving.cancel()
             for each, manager in reversed(entered):
                 await _left(each, manager)
-        if failed is not None:
-            ready.set_exception(failed)
+            if not ready.done():  # whatever ended this, somebody waits
+                name = self._resources[len(entered)].name
+                why = f"the resource {name!r} could not be opened: it was cancelled, or broke off"
+                ready.set_exception(failed or ResourceFailed(why))
 
 
 NO_RESOURCES: Final = OpenResources()
@@ -131,6 +133,10 @@ async def _entered(resource: Resource, manager: AbstractAsyncContextManager[Any]
         raise _failed(resource, TimeoutError("it timed out")) from None
     except Exited as exited:
         raise _failed(resource, exited.error) from None
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        raise _failed(resource, error) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001  # user code can raise anything
         raise _failed(resource, error) from None
 
@@ -144,12 +150,20 @@ async def _left(resource: Resource, manager: AbstractAsyncContextManager[Any]) -
     try:
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await manager.__aexit__(None, None, None)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the others are to be closed all the same
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # the others are to be closed all the same
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         record = error_record(error.error if isinstance(error, Exited) else error, resource.name)
         why = f"{record.type}: {record.message}"
         if isinstance(error, TimeoutError):
             why = f"it took longer than {CLOSE_SECONDS_MAX:g} s"
         LOGGER.warning("the resource %s could not be closed: %s", resource.name, why)
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody cancels this task: else a CancelledError is the resource's own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _manager(resource: Resource) -> AbstractAsyncContextManager[Any]:

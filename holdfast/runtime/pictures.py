@@ -70,10 +70,15 @@ async def _read(store: AttachmentStore | None, picture: Attachment) -> Part:
         data = await store.read_attachment(picture.digest)
     except ObjectMissing:
         return _placeholder(picture, "the record store does not have it any more")
-    if not data.startswith(MAGIC[picture.media_type]):
+    if not _begins_as(data, picture.media_type):
         return _placeholder(picture, f"its data is no {picture.media_type}")
     encoded = base64.b64encode(data).decode()
     return trusted(ImagePart, url=f"data:{picture.media_type};base64,{encoded}")
+
+
+def _begins_as(data: bytes, media_type: str) -> bool:
+    # sounds and films are RIFF files, too
+    return data.startswith(MAGIC[media_type]) and (media_type != "image/webp" or data[8:12] == b"WEBP")
 
 
 def _resolved(message: Message, read: Mapping[str, Part]) -> Message:

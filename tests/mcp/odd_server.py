@@ -22,12 +22,14 @@ def tool(name: str, **fields: object) -> dict[str, Any]:
     return {"name": name, "description": f"tool {name}", "inputSchema": OBJECT, **fields}
 
 
-def tools(cursor: str | None) -> dict[str, Any]:  # noqa: C901  # one case per mode
+def tools(cursor: str | None) -> dict[str, Any]:  # noqa: C901, PLR0912  # one case per mode
     match MODE:
         case "duplicates":
             return {"tools": [tool("same", description="first"), tool("same", description="second"), tool("other")]}
         case "many":
             return {"tools": [tool(f"tool_{number}") for number in range(300)]}
+        case "crowded":
+            return {"tools": [tool(f"tool_{number}") for number in range(20_000)]}
         case "heavy":
             return {"tools": [tool(f"t{n}", inputSchema={**OBJECT, "description": "y" * 60_000}) for n in range(90)]}
         case "fifty megabytes":
@@ -68,7 +70,7 @@ def say(identity: object, text: str, value: object) -> None:
     send({"id": identity, "result": {"content": content, "structuredContent": value}})
 
 
-def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mode
+def answer(identity: object) -> None:  # noqa: C901, PLR0912, PLR0915  # one case per mode
     match MODE:
         case "misfit":
             send(
@@ -91,6 +93,11 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912  # one case per mod
             send(
                 {"id": identity, "result": {"content": [{"type": "text", "text": text}], "structuredContent": {"n": 1}}}
             )
+        case "half a pair":
+            say(identity, "cut \ud83d", {"n": 1})
+        case "many parts":
+            lines = [{"type": "text", "text": str(number)} for number in range(200_000)]
+            send({"id": identity, "result": {"content": lines, "structuredContent": {"n": 1}}})
         case "junk":
             sys.stdout.write("this is no JSON\n")
             send(

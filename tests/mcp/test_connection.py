@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from mcp_types import CallToolResult
 
+from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.tools.mcp_servers import McpServer
-from holdfast.mcp.answers import Media
+from holdfast.mcp.answer_bounds import PARTS_MAX
+from holdfast.mcp.answers import McpAnswer, Media, answer_of
 from holdfast.mcp.errors import McpAccessRefused, McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from tests.mcp.places import connection, noted, odd, over_http, trial, until_noted
 
@@ -47,6 +50,41 @@ async def test_a_server_of_the_first_era_is_spoken_to_as_it_speaks() -> None:
         "inside",
     ]
     assert answer.media == (Media("image-1.png", "image/png", b"hello"),)
+
+
+async def test_of_an_answer_of_too_many_parts_only_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(result: CallToolResult) -> McpAnswer:
+        read.append(len(result.content))
+        return answer_of(result)
+
+    monkeypatch.setattr("holdfast.mcp.connection.answer_of", counted)
+    async with connection(odd("many parts")) as server:
+        lines = (await server.call("go", {})).text.splitlines()
+    assert lines[:2] == ["0", "1"]
+    assert lines[-2:] == [str(PARTS_MAX - 1), "[199,000 more parts are left out]"]
+    assert read == [PARTS_MAX + 1]
+
+
+async def test_a_cut_emoji_costs_an_answer_one_character() -> None:
+    async with connection(odd("half a pair")) as server:
+        assert (await server.call("go", {}, seconds_max=50)).text == "cut ?"
+
+
+def test_an_answer_too_large_to_be_kept_is_not_checked_against_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[object] = []
+
+    def check(value: object, _: object, *, foreign: bool) -> list[str]:
+        checked.append((value, foreign))
+        return []
+
+    monkeypatch.setattr("holdfast.runtime.json_schema.schema_problems", check)
+    large = McpAnswer("rows", "x" * TOOL_RESULT_BYTES_MAX, structured=True).with_warning({"type": "string"})
+    assert large.text.splitlines()[1].startswith("[warning: the structured answer has 204,802 bytes, and only one of")
+    assert checked == []
+    assert McpAnswer("rows", "x", structured=True).with_warning({"type": "string"}).text == "rows"
+    assert checked == [("x", True)]
 
 
 async def test_a_variable_that_is_not_set_is_named_and_its_value_is_used(tmp_path: Path) -> None:

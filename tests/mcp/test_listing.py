@@ -9,8 +9,9 @@ import pytest
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_traits import RESERVED_NAMES
+from holdfast.mcp.answer_bounds import LISTED_MAX
 from holdfast.mcp.errors import McpUnavailable
-from holdfast.mcp.listing import LISTED_MAX, PAGES_MAX, catalog_of, offer_of
+from holdfast.mcp.listing import PAGES_MAX, catalog_of, offer_of
 from holdfast.mcp.tools import proxy_tools
 from tests.mcp.places import catalog, connection, odd, trial
 
@@ -93,6 +94,15 @@ async def test_three_hundred_tools_are_listed() -> None:
 async def test_a_list_without_end_is_cut() -> None:
     catalog = await listed(odd("endless"))
     assert len(catalog.tools) == PAGES_MAX
+    assert catalog.left_out == (f"odd: it lists more than {LISTED_MAX:,} tools",)
+
+
+async def test_a_page_of_too_many_tools_is_cut_before_each_is_read() -> None:
+    async with connection(odd("crowded")) as opened:
+        page = await opened.ask(lambda session: session.list_tools(), 30)
+        assert len(page.tools) == LISTED_MAX + 1
+        catalog = await catalog_of([opened])
+    assert len(catalog.tools) == LISTED_MAX
     assert catalog.left_out == (f"odd: it lists more than {LISTED_MAX:,} tools",)
 
 

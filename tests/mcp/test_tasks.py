@@ -19,11 +19,12 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_context import NO_REPORTER
 from holdfast.mcp import tasks
 from holdfast.mcp.answers import McpAnswer
-from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown
+from holdfast.mcp.connection import McpConnection
+from holdfast.mcp.errors import McpCallFailed, McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.task_keeper import NO_KEEPER
 from holdfast.mcp.task_messages import CreatedTask, TaskState
-from holdfast.mcp.tasks import task_of
+from holdfast.mcp.tasks import TaskAtServer, task_of
 from tests.mcp.places import noted, oven, oven_over_http, until_noted
 
 pytestmark = pytest.mark.timeout(120)
@@ -195,6 +196,28 @@ async def test_a_cancelled_call_cancels_its_task_only_if_nobody_goes_on_with_it(
             await task_of(pool, server, mine.kept).resumed(1.0, mine, NO_REPORTER)
         gate(tmp_path)
         assert (await task_of(pool, server, anothers.kept).resumed(1.0, mine, NO_REPORTER)).text == "baked"
+
+
+async def test_a_server_that_cannot_be_reached_is_asked_again_to_cancel_a_task(tmp_path: Path) -> None:
+    server, keeper, lent = oven(tmp_path), Keeper(final=False), 0
+    async with pool_of(server) as pool:
+        calling = asyncio.create_task(called(pool, server, "bake", keeper))
+        await until_noted(tmp_path / "ledger", "tasks/get")
+        calling.cancel()
+        await asyncio.wait([calling])
+
+        @asynccontextmanager
+        async def lend() -> AsyncGenerator[McpConnection]:
+            nonlocal lent
+            lent += 1
+            if lent < 3:
+                raise McpUnavailable("it is being started anew")
+            async with pool.connection(server) as connection:
+                yield connection
+
+        await TaskAtServer(server, keeper.kept, lend).cancel()
+    assert lent == 3
+    assert counted(tmp_path, "tasks/cancel") == 1
 
 
 async def test_a_task_that_takes_too_long_is_cancelled_and_its_outcome_unknown(tmp_path: Path) -> None:

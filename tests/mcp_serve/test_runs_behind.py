@@ -14,15 +14,16 @@ from holdfast import LLM, AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import ExecutionNotFound
+from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.tools import KEY_META
+from holdfast.mcp_serve import open_runs
 from holdfast.mcp_serve.requests import AgentArguments, run_request
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, say
 from holdfast.testing.script import call as calls
 from tests.mcp_serve.callers import HOLDFAST, Place, Reports, call, over_stdio, text
-from tests.serving import served
+from tests.serving import Serve, served
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
@@ -48,9 +49,8 @@ async def worker(place: Place, endpoint: FakeOpenAI) -> AsyncGenerator[asyncio.s
         await process.wait()
 
 
-async def until_served(settings: Settings) -> None:
+async def until_served(client: Holdfast) -> None:
     """Wait for a worker that asks for work."""
-    client = await Holdfast.connect(settings)
     while not await client.has_worker():  # noqa: ASYNC110  # a server calls nobody
         await asyncio.sleep(0.1)
 
@@ -60,7 +60,7 @@ async def test_a_call_outlasts_the_worker_that_is_killed_in_the_middle(settings:
     script = {"inner": [say("by another worker", delay_seconds=4)]}
     async with FakeOpenAI(script, ledger=tmp_path / "ledger") as endpoint, over_stdio(place) as client:
         async with worker(place, endpoint) as first:
-            await until_served(settings)
+            await until_served(await Holdfast.connect(settings))
             calling = asyncio.create_task(call(client, "clerk", reports=reports, message="hi"))
             await reports.until("asks the model")
             while not endpoint.requests:  # noqa: ASYNC110  # an endpoint calls nobody
@@ -98,6 +98,36 @@ async def test_a_stop_of_the_calling_agent_stops_the_called_one(settings: Settin
     assert state.status is ExecutionStatus.STOPPED
     assert state.stop_signal is not None
     assert state.stop_signal.source == "mcp"
+
+
+async def test_a_stop_for_a_caller_that_has_gone_is_sent_again_while_the_server_is_silent(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_runs, "AGAIN_SECONDS", 0.05)
+    async with serve([say("never", delay_seconds=120)]) as work:
+        stop, tried = work.client.stop, 0
+
+        async def silent_twice(execution_id: str, reason: str, *, source: str) -> bool:
+            nonlocal tried
+            tried += 1
+            if tried < 3:
+                raise ServerUnavailable("it is being restarted")
+            return await stop(execution_id, reason, source=source)
+
+        monkeypatch.setattr(work.client, "stop", silent_twice)
+        await until_served(work.client)
+        runs = open_runs.OpenRuns(work.client, {"clerk": CLERK})
+        run = await runs.begin(run_request("clerk", AgentArguments(message="hi"), {}))
+        runs.stop_later(run, "gone")
+        await runs.wait(run, 100, unheard)
+        await runs.close()
+    assert tried == 3
+    assert run.state is not None
+    assert run.state.status is ExecutionStatus.STOPPED
+
+
+async def unheard(line: str) -> None:
+    """Take a line of progress."""
 
 
 async def called(client: Holdfast, outer: str) -> str:

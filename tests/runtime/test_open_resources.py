@@ -153,6 +153,20 @@ async def exits() -> AsyncIterator[Disk]:
     yield Disk()
 
 
+async def cancels() -> AsyncIterator[Disk]:
+    raise asyncio.CancelledError  # as awaiting a task does that somebody has cancelled
+    yield Disk()
+
+
+class Odd(BaseException):
+    """What no `except Exception` catches."""
+
+
+async def breaks_off() -> AsyncIterator[Disk]:
+    raise Odd
+    yield Disk()
+
+
 async def hangs() -> AsyncIterator[Disk]:
     await never()
     yield Disk()
@@ -173,6 +187,8 @@ def returns_no_manager() -> Iterator[Disk]:
         (raises, "LookupError: no such host"),
         (yields_nothing, "RuntimeError: generator didn't yield"),
         (exits, "SystemExit"),
+        (cancels, "CancelledError"),
+        (breaks_off, "it was cancelled, or broke off"),
         (hangs, "it took longer than 0.05 s"),
         (raises_in_a_thread, "LookupError: no such file"),
         (returns_no_manager, "TypeError: it returned a list"),
@@ -196,13 +212,23 @@ async def closes_badly() -> AsyncIterator[Disk]:
     raise LookupError("gone")
 
 
+async def closes_cancelled() -> AsyncIterator[Disk]:
+    yield Disk()
+    raise asyncio.CancelledError
+
+
 async def closes_never() -> AsyncIterator[Disk]:
     yield Disk()
     await never()
 
 
 @pytest.mark.parametrize(
-    ("function", "why"), [(closes_badly, "LookupError: gone"), (closes_never, "it took longer than 0.05 s")]
+    ("function", "why"),
+    [
+        (closes_badly, "LookupError: gone"),
+        (closes_cancelled, "CancelledError"),
+        (closes_never, "it took longer than 0.05 s"),
+    ],
 )
 async def test_one_that_does_not_close_is_logged_and_the_others_are_closed(
     function: Callable[[], Any], why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

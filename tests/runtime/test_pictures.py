@@ -63,6 +63,16 @@ async def test_words_stand_in_place_of_what_cannot_be_shown() -> None:
         assert shown(message) == ["[picture a.png: not shown any more]"]
 
 
+async def test_a_sound_is_no_picture_although_both_begin_alike() -> None:
+    store, sound, webp = MemoryAttachments(), b"RIFF\x24\0\0\0WAVEfmt ", b"RIFF\x24\0\0\0WEBPVP8 "
+    await store.write_attachment(sound)
+    await store.write_attachment(webp)
+    files = picture(sound, "a.webp", "image/webp"), picture(webp, "b.webp", "image/webp")
+    [message] = await with_pictures([picture_message(files)], store, shown=True)
+    encoded = base64.b64encode(webp).decode()
+    assert shown(message) == ["[picture a.webp: its data is no image/webp]", f"data:image/webp;base64,{encoded}"]
+
+
 async def test_the_latest_pictures_are_shown_by_number_and_by_size() -> None:
     store = MemoryAttachments()
     pictures: list[Attachment] = []

@@ -168,6 +168,31 @@ async def test_a_run_keeps_the_tools_that_it_began_with_when_another_worker_and_
     assert about["till_pay"] == "Pay an amount."
 
 
+@pytest.mark.parametrize("continues", [False, True])
+async def test_a_run_that_goes_on_at_a_worker_without_its_server_keeps_its_tools_and_is_told_what_is_missing(
+    serve: Serve, tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture, *, continues: bool
+) -> None:
+    ledger = tmp_path / "mcp"
+    agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_add",)),))
+    script = [call("till_add", a=1, b=2), call("till_pay", amount=5), say("sorry")]
+    async with serve(script, mcp=stdio(ledger)) as served:
+        started = dataclasses.replace(settings, continue_events=1) if continues else settings
+        execution_id = await (await Holdfast.connect(started)).start(agent, "pay")
+        [call_id] = await waiting_calls(served.client, execution_id)
+        [first] = served.endpoint.requests
+    async with serve(script) as served:
+        await served.client.decide(execution_id, call_id, Verdict(decision="deny"))
+        state = await served.client.result(execution_id)
+        requests = served.endpoint.requests
+    assert [(each.body or {})["tools"] for each in requests] == [(first.body or {})["tools"]] * 2
+    [failed] = state.steps[1].tool_executions
+    assert failed.error is not None
+    assert failed.error.type == "ToolUnavailable"
+    assert "this worker knows no MCP server 'till' (any more)" in failed.error.message
+    assert "till" in caplog.text, "the worker's log says it, too"
+    assert noted(ledger) == []
+
+
 async def test_the_time_limit_does_not_wait_for_a_server_that_starts(serve: Serve) -> None:
     program = "import time; time.sleep(60)"
     slow = {"till": McpServer(name="till", command=(sys.executable, "-c", program))}
