@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from holdfast.client import Holdfast, Settings
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.warm_worker import WarmWorker
+from tests.forked import WarmWorker
 
 READY_SECONDS_MAX = 90
 FREEZE_SECONDS_MAX = 10

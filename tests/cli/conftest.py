@@ -53,7 +53,7 @@ def quick(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="session")
 def project(quick: Warm) -> Project:
-    """The user's folder; what is run there to its end is a warm process, and what is started is a real one."""
+    """The user's folder; what is run or started there is a warm process, `dev` and `worker` are real ones."""
     return quick.project
 
 

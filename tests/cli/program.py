@@ -22,6 +22,7 @@ from typing import IO, Any
 import pytest
 
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
+from tests.forked import Forked
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -102,7 +103,7 @@ Warm = Callable[[Mapping[str, str], tuple[str, ...], str], Ended]
 class Running:
     """A command under way; what it prints is collected by threads of their own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         self.pid = process.pid
         self._began = self._over = time.monotonic()
@@ -186,7 +187,10 @@ class Project:
         return replace(self, env={**kept, **env}, warm=self.warm if ours else None)
 
     def start(self, *arguments: str) -> Running:
-        """Start a command in a session of its own, as a terminal would."""
+        """Start a command in a session of its own, as a terminal would; where runs are warm, so is this start."""
+        if self.warm is not None and arguments[0] not in SERVING:
+            errors = "surrogateescape"
+            return Running(Forked("holdfast", arguments, self.env, self.folder, apart=True, errors=errors))
         return Running(
             subprocess.Popen(
                 [self.program, *arguments],

@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.cli.program import Project, Running, start_id
+from tests.cli.warm import Warm
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -24,8 +26,10 @@ class Broken:
     dev: Running
 
 
-@pytest.fixture
-def broken(own: Project) -> Generator[Broken]:
+@pytest.fixture(scope="module")
+def broken(quick: Warm, endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
+    """It is shared: each test has runs of its own."""
+    own = quick.warmed(Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built))
     command = json.dumps([sys.executable, "-c", "import sys; sys.exit(7)"])
     (own.folder / "mcp.yaml").write_text(f"servers:\n  broken:\n    command: {command}\n")
     (own.folder / "agents" / "asker.yaml").write_text("name: asker\nsystem_prompt: Be brief.\nmcp: [broken]\n")

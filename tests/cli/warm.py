@@ -19,6 +19,7 @@ from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ class _Process:
     """One warm process; it answers one call at a time."""
 
     def __init__(self, project: Project) -> None:
-        self._project = project
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from tests.cli.warm import serve; serve()"],
             cwd=Path(__file__).parents[2],
@@ -44,14 +44,14 @@ class _Process:
             text=True,
         )
 
-    def run(self, arguments: tuple[str, ...], said: str, env: Mapping[str, str]) -> Ended:
+    def run(self, folder: Path, arguments: tuple[str, ...], said: str, env: Mapping[str, str]) -> Ended:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            files = {name: f"{folder}/{name}" for name in ("in", "out", "err")}
+        with tempfile.TemporaryDirectory() as streams:
+            files = {name: f"{streams}/{name}" for name in ("in", "out", "err")}
             Path(files["in"]).write_text(said, encoding="utf-8", errors="surrogateescape")
             began = time.monotonic()
-            asked = {"arguments": arguments, "folder": str(self._project.folder), "env": dict(env), **files}
+            asked = {"arguments": arguments, "folder": str(folder), "env": dict(env), **files}
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
@@ -70,7 +70,7 @@ class Warm:
     """Runs commands in a project's folder, up to AT_ONCE at the same time."""
 
     def __init__(self, project: Project) -> None:
-        self.project = replace(project, warm=self.run_in)
+        self.project = self.warmed(project)
         self._free: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
         self._all: list[_Process] = []
         for _ in range(AT_ONCE):
@@ -78,16 +78,20 @@ class Warm:
 
     def run(self, *arguments: str, said: str = "", **env: str) -> Ended:
         """Run a command to its end, with further variables."""
-        return self.run_in({**self.project.env, **env}, arguments, said)
+        return self.run_in(self.project.folder, {**self.project.env, **env}, arguments, said)
 
-    def run_in(self, env: Mapping[str, str], arguments: tuple[str, ...], said: str) -> Ended:
-        """Run a command to its end, with these variables alone."""
+    def warmed(self, project: Project) -> Project:
+        """Return a project whose commands run here as well."""
+        return replace(project, warm=partial(self.run_in, project.folder))
+
+    def run_in(self, folder: Path, env: Mapping[str, str], arguments: tuple[str, ...], said: str) -> Ended:
+        """Run a command to its end in a folder, with these variables alone."""
         process = self._free.get(timeout=SECONDS_MAX * 2)
         try:
             if process is None:
                 process = _Process(self.project)
                 self._all.append(process)
-            return process.run(arguments, said, env)
+            return process.run(folder, arguments, said, env)
         finally:
             self._free.put(process)
 
