@@ -36,8 +36,12 @@ MODULES = (
     "holdfast.cli.main",
     "holdfast.client.holdfast",
     "holdfast.view.report",
+    "mcp",
+    "rich.columns",
+    "rich.markdown",
+    "rich.panel",
 )
-"""What a worker imports before its first call ends, and a command before it does anything."""
+"""What a worker imports before its first call ends, and a command before it does anything; `mcp` takes a second."""
 
 KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 """What the warm process is told: what packages read as they are imported is as for the tests' own programs."""
