@@ -144,7 +144,7 @@ def _warm() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", "from tests.forked import serve; serve()"],
-        stdin=theirs,
+        stdin=theirs.fileno(),
         env=worker_environment({name: os.environ[name] for name in KEPT if name in os.environ}),
         start_new_session=True,
     )
@@ -169,13 +169,13 @@ def serve() -> None:
     requests = socket.socket(fileno=os.dup(0))
     lines: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready = select.select([requests, *lines], [], [])[0]
-        for ended in (each for each in ready if isinstance(each, int)):
+        ready = select.select([requests.fileno(), *lines], [], [])[0]
+        for ended in (each for each in ready if each in lines):
             pid, line = lines.pop(ended)
             os.close(ended)
             _tell(line, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             line.close()
-        if requests not in ready:
+        if requests.fileno() not in ready:
             continue
         request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, FILES)
         if not request:
