@@ -14,7 +14,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 OFFLINE = (
     "import socket; socket.socket.connect = None; socket.getaddrinfo = None; from mkdocs.__main__ import cli; cli()"
 )

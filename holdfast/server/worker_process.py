@@ -117,16 +117,8 @@ class WorkerProcess:
         self._on_line = on_line
         self._settled = threading.Event()
         self.ready = False
-        self._process = subprocess.Popen(  # noqa: S603  # our own worker, no shell
-            [*command, "--attended"],
-            env=worker_environment() if environment is None else dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
-        )
+        told = worker_environment() if environment is None else environment
+        self._process = self._started([*command, "--attended"], told)
         self._listener = threading.Thread(target=self._listen, name="worker-output", daemon=True)
         self._listener.start()
 
@@ -177,6 +169,18 @@ class WorkerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _started(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(  # noqa: S603  # our own worker, no shell
+            command,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
+        )
 
     def _listen(self) -> None:
         output = self._process.stdout

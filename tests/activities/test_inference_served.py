@@ -22,6 +22,7 @@ from holdfast.server.worker_process import WorkerProcess, worker_command, worker
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, say
+from tests.forked import WarmWorker
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
@@ -138,7 +139,7 @@ async def test_what_a_killed_worker_had_used_is_counted(serve: Serve) -> None:
 
         @asynccontextmanager
         async def worker() -> AsyncGenerator[WorkerProcess]:
-            process = WorkerProcess(worker_command(settings, []), lambda _: None, environment)
+            process = WarmWorker(worker_command(settings, []), lambda _: None, environment)
             try:
                 assert await asyncio.to_thread(process.wait_until_ready, 30)
                 yield process

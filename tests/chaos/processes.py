@@ -17,6 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from holdfast.client import Holdfast, Settings
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
+from tests.forked import WarmWorker
 
 READY_SECONDS_MAX = 90
 FREEZE_SECONDS_MAX = 10
@@ -40,7 +41,7 @@ async def worker(
         **(environment or {}),
     }
     heard: list[str] = []
-    process = WorkerProcess(worker_command(settings, modules), heard.append, told)
+    process = WarmWorker(worker_command(settings, modules), heard.append, told)
     try:
         assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
         yield process

@@ -8,6 +8,7 @@ import signal
 import sys
 import tty
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.failing import Failing, begun
 from tests.cli.program import SCRIPTS, Project, Running
-from tests.cli.warm import Warm, warm
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,16 +45,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Warm]:
-    """What runs commands in `project` in a tenth of the time."""
-    with warm(Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built)) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="session")
-def project(quick: Warm) -> Project:
-    """The user's folder; what is run there to its end is a warm process, and what is started is a real one."""
-    return quick.project
+def project(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The user's folder; its commands are forked, `dev` and `worker` are real starts."""
+    return replace(Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built), warm=True)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +21,7 @@ from typing import IO, Any
 import pytest
 
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
+from tests.forked import Forked
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -95,14 +95,10 @@ class Ended:
         return json.loads(self.out)
 
 
-Warm = Callable[[Mapping[str, str], tuple[str, ...], str], Ended]
-"""What runs a command to its end: from its variables, its arguments and its standard input; see `warm.py`."""
-
-
 class Running:
     """A command under way; what it prints is collected by threads of their own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         self.pid = process.pid
         self._began = self._over = time.monotonic()
@@ -166,8 +162,8 @@ class Project:
     folder: Path
     env: Mapping[str, str]
     program: Path = HOLDFAST
-    warm: Warm | None = None
-    """Runs commands to their ends in a tenth of the time, where there is one."""
+    warm: bool = False
+    """Whether its commands are forked, in a tenth of the time; see `tests/forked.py`. `SERVING` ones are not."""
 
     @classmethod
     def at(cls, folder: Path, endpoint: str, built: Path | None = None) -> Project:
@@ -183,10 +179,13 @@ class Project:
         """Return the same folder with other variables; those that are not ours need a real start to be heeded."""
         kept = {name: value for name, value in self.env.items() if name not in without}
         ours = all(name.startswith("HOLDFAST_") for name in (*without, *env))
-        return replace(self, env={**kept, **env}, warm=self.warm if ours else None)
+        return replace(self, env={**kept, **env}, warm=self.warm and ours)
 
     def start(self, *arguments: str) -> Running:
         """Start a command in a session of its own, as a terminal would."""
+        if self.warm and arguments[:1] not in [(each,) for each in SERVING]:
+            errors = "surrogateescape"
+            return Running(Forked("holdfast", arguments, self.env, self.folder, apart=True, errors=errors))
         return Running(
             subprocess.Popen(
                 [self.program, *arguments],
@@ -203,18 +202,12 @@ class Project:
 
     def run(self, *arguments: str, said: str = "", seconds_max: float = 90) -> Ended:
         """Run a command to its end."""
-        if self.warm is not None and arguments[0] not in SERVING:
-            return self.warm(self.env, arguments, said)
         with self.started(*arguments) as running:
             running.said(said)
             return running.ended(seconds_max)
 
     def both(self, *arguments: str, said: str = "", seconds_max: float = 90) -> tuple[Ended, Ended]:
         """Run a command as it is and with `--json`, at the same time."""
-        if self.warm is not None and arguments[0] not in SERVING:
-            with ThreadPoolExecutor(2) as pool:
-                ends = [pool.submit(self.warm, self.env, each, said) for each in (arguments, (*arguments, "--json"))]
-                return ends[0].result(), ends[1].result()
         with self.started(*arguments) as plain, self.started(*arguments, "--json") as as_json:
             for running in (plain, as_json):
                 running.said(said)

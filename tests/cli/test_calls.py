@@ -18,7 +18,6 @@ from holdfast.core.base.errors import ExecutionFailed
 from tests.cli.calls import AWAY, NOBODY, OLD, calls, said
 from tests.cli.page import rows
 from tests.cli.program import Ended, Project, Running
-from tests.cli.warm import AT_ONCE, Warm
 from tests.workflows.waiting import waiting_calls
 
 HEAVY = ("temporalio", "openai", "textual", "aiohttp", "cryptography", "opentelemetry", "prompt_toolkit", "obstore")
@@ -34,6 +33,10 @@ async def _ended(client: Holdfast, agent: str, *, stop: bool = False) -> str:
     except ExecutionFailed:
         assert agent == "refused"
     return execution_id
+
+
+AT_ONCE = 3
+"""So many calls run at the same time."""
 
 
 async def _stage(project: Project, folder: Path) -> dict[str, tuple[str, ...]]:
@@ -86,21 +89,21 @@ def problem(words: tuple[str, ...], code: int, ended: Ended) -> str | None:
 
 @pytest.mark.temporal
 @pytest.mark.timeout(300)
-def test_every_call_ends_as_documented(quick: Warm, dev: Running, tmp_path: Path) -> None:  # noqa: ARG001  # its server
+def test_every_call_ends_as_documented(project: Project, dev: Running, tmp_path: Path) -> None:  # noqa: ARG001  # its server
     table = [*calls()]
     assert len(table) >= 200
     assert {code for _, code in table} <= {int(row[0]) for row in rows("When something is wrong")}
-    names = asyncio.run(_stage(quick.project, tmp_path))
+    names = asyncio.run(_stage(project, tmp_path))
 
     def called(each: tuple[tuple[str, ...], int]) -> str | None:
         words, code = said(each[0], names), each[1]
-        return problem(words, code, quick.run(*words))
+        return problem(words, code, project.run(*words))
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             problems = [each for each in pool.map(called, table) if each]
     finally:
-        asyncio.run(_cleared(quick.project, *names["WAITING"]))
+        asyncio.run(_cleared(project, *names["WAITING"]))
     assert not problems, "\n".join(problems)
     assert sorted(each.suffix for each in tmp_path.iterdir()) == [".html", ".json", ".json", ".md", ".txt"]
 

@@ -14,7 +14,6 @@ from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHA
 from holdfast.models.model_apis import APIS
 from tests.cli.page import PAGE, common_options, first_words, options, rows
 from tests.cli.program import HOLDFAST, Project
-from tests.cli.warm import AT_ONCE, warm
 
 ROOT = PAGE.parents[1]
 DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
@@ -22,23 +21,27 @@ RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "exp
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
 SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
+AT_ONCE = 3
+"""So many calls run at the same time."""
+
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
 @pytest.fixture(scope="module")
 def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each command says of itself; the key "" is the program's own help."""
-    here = Project(tmp_path_factory.mktemp("help"), {"COLUMNS": "250", "PATH": str(HOLDFAST.parent), "LANG": "C.UTF-8"})
+    env = {"COLUMNS": "250", "PATH": str(HOLDFAST.parent), "LANG": "C.UTF-8"}
+    here = Project(tmp_path_factory.mktemp("help"), env, warm=True)
 
     def ask(command: str) -> str:
         told = ""
         for action in ([], *([action] for action in ACTIONS if command == "session")):
-            ended = calls.run(*([command] if command else []), *action, "--help")
+            ended = here.run(*([command] if command else []), *action, "--help")
             assert (ended.code, ended.err) == (0, "")
             told += ended.out
         return told
 
-    with warm(here) as calls, ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(("", *COMMANDS), pool.map(ask, ("", *COMMANDS)), strict=True))
 
 

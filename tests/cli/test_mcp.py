@@ -29,7 +29,8 @@ servers:
     url: http://127.0.0.1:9/mcp
 """)
     ledger = str(tmp_path / "ledger")
-    return Project(tmp_path, {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "120", "LEDGER": ledger})
+    env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "120", "LEDGER": ledger}
+    return Project(tmp_path, env, warm=True)
 
 
 def test_the_servers_are_listed(here: Project) -> None:

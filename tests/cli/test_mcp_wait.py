@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,10 @@ class Broken:
     dev: Running
 
 
-@pytest.fixture
-def broken(own: Project) -> Generator[Broken]:
+@pytest.fixture(scope="module")
+def broken(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
+    """It is shared: each test has runs of its own."""
+    own = replace(Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built), warm=True)
     command = json.dumps([sys.executable, "-c", "import sys; sys.exit(7)"])
     (own.folder / "mcp.yaml").write_text(f"servers:\n  broken:\n    command: {command}\n")
     (own.folder / "agents" / "asker.yaml").write_text("name: asker\nsystem_prompt: Be brief.\nmcp: [broken]\n")

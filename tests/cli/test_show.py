@@ -13,9 +13,8 @@ from holdfast.client.watch_events import to_dict
 from holdfast.core.agent.state import AgentState
 from holdfast.view.report import RunExport
 from tests.cli.page import examples
-from tests.cli.program import Ended, Running
+from tests.cli.program import Ended, Project, Running
 from tests.cli.test_watch import EVENTS, watched_lines
-from tests.cli.warm import Warm
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
@@ -24,16 +23,16 @@ FORGOTTEN = ("--namespace", "temporal-system")
 
 
 @pytest.fixture(scope="module")
-def done(quick: Warm, dev: Running) -> str:  # noqa: ARG001  # it serves the run
+def done(project: Project, dev: Running) -> str:  # noqa: ARG001  # it serves the run
     """The id of a run that has completed."""
-    return str(quick.run("run", "assistant", "what is six times seven?", "--json").document["execution_id"])
+    return str(project.run("run", "assistant", "what is six times seven?", "--json").document["execution_id"])
 
 
 @pytest.fixture(scope="module")
-def agent(quick: Warm, dev: Running) -> str:  # noqa: ARG001  # it serves the agent
+def agent(project: Project, dev: Running) -> str:  # noqa: ARG001  # it serves the agent
     """The id of an agent that was told something."""
     agent_id = str(uuid4())
-    assert quick.run("send", agent_id, "multiply", "--agent", "clerk").code == 0
+    assert project.run("send", agent_id, "multiply", "--agent", "clerk").code == 0
     return agent_id
 
 
@@ -46,8 +45,8 @@ def lines(ended: Ended) -> list[dict[str, object]]:
 # --- show
 
 
-def test_a_transcript_has_every_message_with_its_calls(quick: Warm, done: str) -> None:
-    plain, as_json = quick.both("show", done, "--transcript")
+def test_a_transcript_has_every_message_with_its_calls(project: Project, done: str) -> None:
+    plain, as_json = project.both("show", done, "--transcript")
     assert (plain.code, plain.err) == (0, "")
     assert [line.split()[0] for line in plain.out.splitlines() if line and not line.startswith(" ")] == [
         *("user", "what", "assistant", "tool", "42", "assistant", "42")
@@ -58,19 +57,19 @@ def test_a_transcript_has_every_message_with_its_calls(quick: Warm, done: str) -
     assert set(told[0]) == set(examples("holdfast show")[0])
 
 
-def test_a_transcript_cuts_long_texts_and_says_how_to_see_them(quick: Warm, agent: str) -> None:
+def test_a_transcript_cuts_long_texts_and_says_how_to_see_them(project: Project, agent: str) -> None:
     long = "word " * 600
-    assert quick.run("send", agent, long).code == 0
-    cut, full = quick.run("show", agent, "--transcript"), quick.run("show", agent, "--transcript", "--full")
+    assert project.run("send", agent, long).code == 0
+    cut, full = project.run("show", agent, "--transcript"), project.run("show", agent, "--transcript", "--full")
     assert "characters are left out here" in cut.out
     assert "--full shows all of it" in cut.err
     assert long.strip() in full.out
     assert "left out" not in full.out + full.err
-    assert quick.run("show", agent, "--full").code == 2
+    assert project.run("show", agent, "--full").code == 2
 
 
-def test_steps_are_a_table_of_calls_times_and_tokens(quick: Warm, done: str) -> None:
-    plain, as_json = quick.both("show", done, "--steps")
+def test_steps_are_a_table_of_calls_times_and_tokens(project: Project, done: str) -> None:
+    plain, as_json = project.both("show", done, "--steps")
     assert (plain.code, plain.err) == (0, "")
     heading, first, second, total = plain.out.splitlines()
     assert heading.split() == ["step", "began", "took", "in", "out", "cost", "calls"]
@@ -83,79 +82,79 @@ def test_steps_are_a_table_of_calls_times_and_tokens(quick: Warm, done: str) -> 
     assert set(told[0]) == set(examples("holdfast show")[1])
 
 
-def test_events_are_those_that_watch_tells(quick: Warm, done: str) -> None:
-    plain, as_json = quick.both("show", done, "--events")
+def test_events_are_those_that_watch_tells(project: Project, done: str) -> None:
+    plain, as_json = project.both("show", done, "--events")
     assert (plain.code, plain.err, as_json.code) == (0, "", 0)
     assert [each.kind for each in watched_lines(as_json.out)] == EVENTS
     assert [line.split()[3] for line in plain.out.splitlines()] == EVENTS
-    seen = {to_dict(each)["kind"] for each in watched_lines(quick.run("watch", done, "--json").out)}
+    seen = {to_dict(each)["kind"] for each in watched_lines(project.run("watch", done, "--json").out)}
     assert set(EVENTS) <= seen
 
 
-def test_debug_tells_a_few_facts(quick: Warm, done: str) -> None:
-    plain, as_json = quick.both("show", done, "--debug")
+def test_debug_tells_a_few_facts(project: Project, done: str) -> None:
+    plain, as_json = project.both("show", done, "--debug")
     assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
     assert as_json.document["status"] == "completed"
     assert plain.out.splitlines()[0].split() == ["status", "completed"]
 
 
-def test_an_agents_id_stands_for_its_run(quick: Warm, agent: str) -> None:
-    assert lines(quick.run("show", agent, "--transcript", "--json"))[0]["content"] == "multiply"
-    assert quick.run("show", agent, "--json").document["agent_id"] == agent, "without a view, it is the session"
+def test_an_agents_id_stands_for_its_run(project: Project, agent: str) -> None:
+    assert lines(project.run("show", agent, "--transcript", "--json"))[0]["content"] == "multiply"
+    assert project.run("show", agent, "--json").document["agent_id"] == agent, "without a view, it is the session"
 
 
-def test_a_run_that_the_server_has_forgotten_is_told_by_its_record(quick: Warm, done: str) -> None:
-    state = quick.run("show", done, "--json").document
-    forgotten = quick.run("show", done, *FORGOTTEN, "--json")
+def test_a_run_that_the_server_has_forgotten_is_told_by_its_record(project: Project, done: str) -> None:
+    state = project.run("show", done, "--json").document
+    forgotten = project.run("show", done, *FORGOTTEN, "--json")
     assert (forgotten.code, forgotten.document) == (0, state)
     for view in ("--transcript", "--steps", "--debug"):
-        here, there = quick.run("show", done, view, "--json"), quick.run("show", done, view, "--json", *FORGOTTEN)
+        here, there = project.run("show", done, view, "--json"), project.run("show", done, view, "--json", *FORGOTTEN)
         assert (there.code, there.out) == (0, here.out)
         assert "read from its record" in there.err
-    events = quick.run("show", done, "--events", "--json", *FORGOTTEN)
+    events = project.run("show", done, "--events", "--json", *FORGOTTEN)
     assert {each.kind for each in watched_lines(events.out)} <= set(EVENTS)
     assert "reconstructed from its state" in events.err
 
 
-def test_two_views_at_once_are_refused(quick: Warm, done: str) -> None:
-    plain, as_json = quick.both("show", done, "--steps", "--events")
+def test_two_views_at_once_are_refused(project: Project, done: str) -> None:
+    plain, as_json = project.both("show", done, "--steps", "--events")
     assert (plain.code, plain.out, as_json.code) == (2, "", 2)
     assert plain.err == "error: --steps and --events are different views of a run; choose one of them\n"
     assert as_json.document["error"]["type"] == "InvalidInput"
 
 
-def test_files_of_tools_are_listed_and_written(quick: Warm, dev: Running) -> None:  # noqa: ARG001  # it serves the run
-    ran = quick.run("run", "artist", "draw", "--json").document
-    id_, folder = str(ran["execution_id"]), quick.project.folder
-    listed = quick.run("show", id_).out
+def test_files_of_tools_are_listed_and_written(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves the run
+    ran = project.run("run", "artist", "draw", "--json").document
+    id_, folder = str(ran["execution_id"]), project.folder
+    listed = project.run("show", id_).out
     assert "attachment 1: chart.svg, image/svg+xml, 7 bytes" in listed
     assert "attachment 2: notes.txt, text/plain, 10 bytes" in listed
-    plain = quick.run("show", id_, "--attachment", "2", "--out", "notes.txt")
+    plain = project.run("show", id_, "--attachment", "2", "--out", "notes.txt")
     assert (plain.code, plain.out) == (0, "wrote notes.txt (notes.txt, text/plain, 10 bytes)\n")
     assert (folder / "notes.txt").read_bytes() == b"three bars"
-    again = quick.run("show", id_, "--attachment", "1", "--out", "notes.txt")
+    again = project.run("show", id_, "--attachment", "1", "--out", "notes.txt")
     assert (again.code, (folder / "notes.txt").read_bytes()) == (7, b"three bars")
-    forced = quick.run("show", id_, "--attachment", "1", "--out", "notes.txt", "--force", "--json").document
+    forced = project.run("show", id_, "--attachment", "1", "--out", "notes.txt", "--force", "--json").document
     assert (forced["name"], forced["file"], forced["size"]) == ("chart.svg", "notes.txt", 7)
     assert (folder / "notes.txt").read_bytes() == b"a chart"
-    exported = quick.run("export", id_).document
+    exported = project.run("export", id_).document
     assert [each["name"] for each in exported["steps"][0]["calls"][0]["attachments"]] == ["chart.svg", "notes.txt"]
-    assert "[attached: chart.svg, image/svg+xml, 7 bytes]" in quick.run("export", id_, "--format", "html").out
+    assert "[attached: chart.svg, image/svg+xml, 7 bytes]" in project.run("export", id_, "--format", "html").out
 
 
-def test_a_file_that_is_not_there_and_options_that_do_not_fit_are_refused(quick: Warm, done: str) -> None:
-    none = quick.run("show", done, "--attachment", "1", "--out", "x")
+def test_a_file_that_is_not_there_and_options_that_do_not_fit_are_refused(project: Project, done: str) -> None:
+    none = project.run("show", done, "--attachment", "1", "--out", "x")
     assert (none.code, "has no attachment 1: its tools have attached none" in none.err) == (2, True)
-    assert "add --out FILE" in quick.run("show", done, "--attachment", "1").err
-    assert "choose one of them" in quick.run("show", done, "--attachment", "1", "--out", "x", "--steps").err
-    assert "work only with --attachment" in quick.run("show", done, "--out", "x").err
+    assert "add --out FILE" in project.run("show", done, "--attachment", "1").err
+    assert "choose one of them" in project.run("show", done, "--attachment", "1", "--out", "x", "--steps").err
+    assert "work only with --attachment" in project.run("show", done, "--out", "x").err
 
 
 # --- export
 
 
-def test_an_exported_run_is_whole(quick: Warm, done: str) -> None:
-    told = quick.run("export", done)
+def test_an_exported_run_is_whole(project: Project, done: str) -> None:
+    told = project.run("export", done)
     assert (told.code, told.err) == (0, "")
     document = RunExport.model_validate_json(told.out)
     assert (document.summary.agent, document.summary.answer, document.summary.step_count) == ("assistant", "42", 2)
@@ -164,10 +163,12 @@ def test_an_exported_run_is_whole(quick: Warm, done: str) -> None:
     assert set(json.loads(told.out)) == set(examples("holdfast export")[0])
 
 
-def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(quick: Warm, done: str, tmp_path: Path) -> None:
+def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(
+    project: Project, done: str, tmp_path: Path
+) -> None:
     page, report, data = (tmp_path / name for name in ("run.html", "run.md", "run.json"))
     for file, begins in ((page, "<!DOCTYPE html>"), (report, "# Run of assistant"), (data, "{")):
-        ended = quick.run("export", done, "-o", str(file), "--json")
+        ended = project.run("export", done, "-o", str(file), "--json")
         assert ended.document == {
             "execution_id": done,
             "format": {"html": "html", "md": "markdown", "json": "json"}[file.suffix[1:]],
@@ -177,24 +178,24 @@ def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(quick: W
         assert set(ended.document) == set(examples("holdfast export")[1])
         assert file.read_text(encoding="utf-8").startswith(begins)
     before = page.read_text(encoding="utf-8")
-    plain, as_json = quick.both("export", done, "--output", str(page))
+    plain, as_json = project.both("export", done, "--output", str(page))
     assert (plain.code, as_json.code, as_json.document["error"]["type"]) == (7, 7, "Conflict")
     assert "--force" in plain.err
     assert page.read_text(encoding="utf-8") == before
-    forced = quick.run("export", done, "-o", str(page), "--force", "--format", "markdown")
+    forced = project.run("export", done, "-o", str(page), "--force", "--format", "markdown")
     assert (forced.code, forced.out.startswith(f"wrote {page} (")) == (0, True)
     os.mkfifo(page.with_suffix(".fifo"))
     (page.parent / "link.md").symlink_to(page)
-    assert quick.run("export", done, "-o", str(page.with_suffix(".fifo")), "--force").code == 2, "no file"
+    assert project.run("export", done, "-o", str(page.with_suffix(".fifo")), "--force").code == 2, "no file"
     assert page.with_suffix(".fifo").is_fifo()
-    assert quick.run("export", done, "-o", str(page.parent / "link.md"), "--force").code == 0
+    assert project.run("export", done, "-o", str(page.parent / "link.md"), "--force").code == 0
     assert (page.parent / "link.md").is_symlink(), "what a link leads to is written"
     assert page.read_text(encoding="utf-8").startswith("# Run")
     there = sorted(each.name for each in tmp_path.iterdir())
     assert there == ["link.md", "run.fifo", "run.html", "run.json", "run.md"], "nothing beside them"
 
 
-def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(quick: Warm, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(project: Project, tmp_path: Path) -> None:
     nobody = str(uuid4())
     for options, words in (
         (("-o", str(tmp_path / "nowhere" / "run.html")), "there is no folder"),
@@ -203,8 +204,8 @@ def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(quick: War
         (("--format", "html", "--json"), "both need standard output"),
         (("--format", "pdf"), "--format"),
     ):
-        ended = quick.run("export", nobody, *options)
+        ended = project.run("export", nobody, *options)
         assert ended.code == 2, ended
         assert words in ended.err + ended.out
-    assert quick.run("export", nobody, "-o", str(tmp_path / "run.html")).code == 5
+    assert project.run("export", nobody, "-o", str(tmp_path / "run.html")).code == 5
     assert [*tmp_path.iterdir()] == []

@@ -45,7 +45,7 @@ def into(project: Project, command: tuple[str, ...], output: int, finished: str)
         stdout=output,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        timeout=30,
+        timeout=90,
         check=False,
     )
     return done.returncode, done.stderr

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -89,13 +90,14 @@ BREAKS = {
 def copied(folder: Path, broken: Break | None) -> Path:
     """Return a folder with the code in it, broken in that way."""
     for name in ("holdfast", "workflows"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # compiled already: that takes longer than a replay
     (folder / "tests").symlink_to(ROOT / "tests")
     if broken is not None:
         path = folder / broken.file
         text, times = re.subn(broken.pattern, broken.instead, path.read_text())
         assert times == 1, f"{broken.pattern} stands {times} times in {broken.file}: say anew what this copy breaks"
         path.write_text(text)
+        Path(cache_from_source(path)).unlink(missing_ok=True)
     return folder
 
 
