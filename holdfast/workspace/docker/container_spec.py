@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from holdfast.core.tools.workspace_profile import WorkspaceProfile
+from holdfast.workspace.backend import Workspace
+from holdfast.workspace.program import PACKAGE, sources
 
 LEASE_SECONDS: Final = 40.0
 """A container ends so long after its last renewal: within a minute of its worker's death, with time to be removed."""
@@ -31,9 +35,16 @@ LEASE_USER: Final = "10002:10002"
 """The lease runs as a user of its own: a command can neither end it, nor renew it, nor write its files."""
 
 FOLDER: Final = "/workspace"
-RUNTIME_FOLDER: Final = "/run/holdfast"
-RUNTIME_FOLDER_BYTES: Final = 32 * 1024**2
-"""Room for the runner and the compiled standard library, which take 13 MB."""
+RUNTIME_FOLDER: Final = "/run/workspace"
+"""Where the program notes what runs; the commands' user can write there."""
+RUNTIME_BYTES: Final = 64 * 1024**2
+
+LEASE_FOLDER: Final = "/run/lease"
+"""Where the lease installs the program, out of reach of commands."""
+LEASE_BYTES: Final = 32 * 1024**2
+"""Room for the program and the compiled standard library, which take 13 MB."""
+
+MEGABYTE: Final = 1024**2
 TEMPORARY_BYTES: Final = 64 * 1024**2
 SHARED_MEMORY_BYTES: Final = 16 * 1024**2
 IMAGE_VOLUME_BYTES: Final = 16 * 1024**2
@@ -44,40 +55,24 @@ OPEN_FILES_MAX: Final = 1_024
 OOM_SCORE: Final = 500
 """A host out of memory ends these processes before its own."""
 
-_PYTHON: Final = ("python3", "-I", "-S", "-X", f"pycache_prefix={RUNTIME_FOLDER}/pycache", "-c")
+_PYTHON: Final = ("python3", "-I", "-S", "-X", f"pycache_prefix={LEASE_FOLDER}/compiled", "-c")
 _LEASE: Final = Path(__file__).with_name("lease.py")
 
-START_RUNNER: Final = f"""\
+START_SECONDS_MAX: Final = 10
+"""How long the program may take to be installed; on an idle machine it is a quarter of a second."""
+
+START_PROGRAM: Final = f"""\
 import os, sys, time
-until = time.monotonic() + 10
-while not os.path.exists({RUNTIME_FOLDER!r} + "/holdfast_runner.py") and time.monotonic() < until:
+until = time.monotonic() + {START_SECONDS_MAX}
+while not os.path.exists("{LEASE_FOLDER}/installed") and time.monotonic() < until:
     time.sleep(0.005)
-sys.path.insert(0, {RUNTIME_FOLDER!r})
-import holdfast_runner
-sys.exit(holdfast_runner.main())
+sys.path.insert(0, "{LEASE_FOLDER}")
+from {PACKAGE}.main import main
+sys.exit(main(sys.argv[1:]))
 """
 """Runs what the lease has installed; a container that has just started may need a moment for that."""
 
-RUNNER_COMMAND: Final = (*_PYTHON, START_RUNNER)
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerProfile:
-    """What a container may use; the defaults isolate it. `network` is a Docker network, `runtime` a Docker runtime."""
-
-    image: str
-    network: str
-    memory_bytes: int
-    cpus: float
-    processes_max: int
-    file_bytes_max: int
-    disk_bytes: int
-    runtime: str | None = None
-
-    @property
-    def digest(self) -> str:
-        """A short digest of all fields: a container made from another profile is replaced."""
-        return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:DIGEST_CHARS]
+PROGRAM_COMMAND: Final = (*_PYTHON, START_PROGRAM, FOLDER, RUNTIME_FOLDER)
 
 
 def container_name(workspace: str, namespace: str) -> str:
@@ -87,17 +82,22 @@ def container_name(workspace: str, namespace: str) -> str:
     return f"{NAME_PREFIX}{legal}-{digest}" if legal else f"{NAME_PREFIX}{digest}"
 
 
-def container_labels(workspace: str, namespace: str, tenant: str, profile: ContainerProfile) -> dict[str, str]:
+def profile_digest(profile: WorkspaceProfile) -> str:
+    """Return a short digest of all fields: a container made from another profile is replaced."""
+    return hashlib.sha256(profile.model_dump_json().encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def container_labels(workspace: Workspace, namespace: str) -> dict[str, str]:
     """Return the labels that say whose container it is, and from which profile it was made."""
     return {
-        LABEL: workspace,
+        LABEL: workspace.id,
         LABEL_NAMESPACE: namespace,
-        LABEL_TENANT: tenant,
-        LABEL_PROFILE: profile.digest,
+        LABEL_TENANT: workspace.tenant,
+        LABEL_PROFILE: profile_digest(workspace.profile),
     }
 
 
-def host_options(profile: ContainerProfile) -> dict[str, Any]:
+def host_options(profile: WorkspaceProfile) -> dict[str, Any]:
     """Return the arguments of `APIClient.create_host_config`: what the container is kept from.
 
     Docker's default seccomp profile applies, because no other is named.
@@ -112,36 +112,36 @@ def host_options(profile: ContainerProfile) -> dict[str, Any]:
         "privileged": False,
         "ipc_mode": "private",
         "tmpfs": {
-            FOLDER: _tmpfs(profile.disk_bytes, COMMAND_USER, "0700", "exec"),
+            FOLDER: _tmpfs(profile.disk_mb * MEGABYTE, COMMAND_USER, "0700", "exec"),
             "/tmp": _tmpfs(TEMPORARY_BYTES, COMMAND_USER, "0700", "exec"),  # noqa: S108  # the container's own
-            RUNTIME_FOLDER: _tmpfs(RUNTIME_FOLDER_BYTES, LEASE_USER, "0755", "noexec"),
+            RUNTIME_FOLDER: _tmpfs(RUNTIME_BYTES, COMMAND_USER, "0700", "noexec"),
+            LEASE_FOLDER: _tmpfs(LEASE_BYTES, LEASE_USER, "0755", "noexec"),
         },
         "shm_size": SHARED_MEMORY_BYTES,
-        "mem_limit": profile.memory_bytes,
-        "memswap_limit": profile.memory_bytes,
+        "mem_limit": profile.memory_mb * MEGABYTE,
+        "memswap_limit": profile.memory_mb * MEGABYTE,
         "oom_score_adj": OOM_SCORE,
-        "pids_limit": profile.processes_max,
+        "pids_limit": profile.pids_max,
         "nano_cpus": round(profile.cpus * 10**9),
         "log_config": {"Type": "none", "Config": {}},
         "runtime": profile.runtime,
     }
 
 
-def ulimits(profile: ContainerProfile) -> dict[str, int]:
+def ulimits(profile: WorkspaceProfile) -> dict[str, int]:
     """Return the limits of each process, by their names in Docker."""
-    return {"core": 0, "nofile": OPEN_FILES_MAX, "fsize": profile.file_bytes_max}
+    return {"core": 0, "nofile": OPEN_FILES_MAX, "fsize": profile.file_mb_max * MEGABYTE}
 
 
-def container_options(profile: ContainerProfile, runner: str) -> dict[str, Any]:
+def container_options(profile: WorkspaceProfile) -> dict[str, Any]:
     """Return the arguments of `APIClient.create_container` besides name, labels and host configuration.
 
-    `runner` is the source of the runner. The proxies of the worker's Docker configuration stay out: their addresses
-    may hold passwords.
+    The proxies of the worker's Docker configuration stay out: their addresses may hold passwords.
     """
     return {
         "image": profile.image,
         "entrypoint": [*_PYTHON, _LEASE.read_text()],
-        "command": [f"{LEASE_SECONDS:g}", RUNTIME_FOLDER, runner],
+        "command": [f"{LEASE_SECONDS:g}", LEASE_FOLDER, f"{PACKAGE}.main", json.dumps(dict(sources()))],
         "user": LEASE_USER,
         "working_dir": FOLDER,
         "hostname": "workspace",

@@ -12,14 +12,15 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.tools.workspace_profile import WorkspaceProfile
+from holdfast.workspace.backend import Workspace, WorkspaceLost, WorkspaceUnavailable
 from holdfast.workspace.docker.container_spec import (
     COMMAND_USER,
     LABEL,
     LABEL_PROFILE,
     LEASE_SECONDS,
     RENEW_SECONDS,
-    RUNNER_COMMAND,
-    ContainerProfile,
+    PROGRAM_COMMAND,
     container_labels,
     container_name,
     container_options,
@@ -29,7 +30,6 @@ from holdfast.workspace.docker.container_spec import (
 )
 from holdfast.workspace.docker.engine import DockerEngine, EngineRefused
 from holdfast.workspace.docker.exec_stream import ExecStream
-from holdfast.workspace.errors import WorkspaceLost, WorkspaceUnavailable
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -48,25 +48,27 @@ RENEWAL_SECONDS_MAX: Final = 5.0
 
 RENEWAL_SIGNAL: Final = "SIGURG"
 
+UNKNOWN_EFFECT: Final = "it may have had its effect"
+
 
 class Containers:
-    """The containers of one namespace's workspaces at one Docker daemon; `runner` is the source of the runner."""
+    """The containers of one namespace's workspaces at one Docker daemon."""
 
-    def __init__(self, engine: DockerEngine, namespace: str, runner: str) -> None:
+    def __init__(self, engine: DockerEngine, namespace: str) -> None:
         self._engine = engine
         self._namespace = namespace
-        self._runner = runner
         self._known: dict[str, tuple[str, str]] = {}  # name: the profile's digest, the container's id
 
-    async def ensure(self, workspace: str, profile: ContainerProfile, tenant: str = "") -> bool:
+    async def ensure(self, workspace: Workspace) -> bool:
         """Have the workspace's container run, with a fresh lease, and return whether it is a new one.
 
         Raises WorkspaceUnavailable where Docker, the image or the runtime is missing, or refuses.
         """
-        name = container_name(workspace, self._namespace)
-        labels = container_labels(workspace, self._namespace, tenant, profile)
+        profile = workspace.profile
+        name = container_name(workspace.id, self._namespace)
+        labels = container_labels(workspace, self._namespace)
         digest, identity = self._known.get(name, ("", ""))
-        if digest == profile.digest and await self._signalled(identity, RENEWAL_SIGNAL):
+        if digest == labels[LABEL_PROFILE] and await self._signalled(identity, RENEWAL_SIGNAL):
             return False
         try:
             async with asyncio.timeout(ENSURE_SECONDS_MAX):
@@ -80,15 +82,15 @@ class Containers:
             raise WorkspaceUnavailable(_refusal(error, profile)) from error
         while len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
-        self._known[name] = profile.digest, identity
+        self._known[name] = labels[LABEL_PROFILE], identity
         return created
 
-    def _reference(self, workspace: str) -> str:
+    def _reference(self, workspace: Workspace) -> str:
         """Return the container's id, which no later container of that name shares; the name where it is not known."""
-        name = container_name(workspace, self._namespace)
+        name = container_name(workspace.id, self._namespace)
         return self._known.get(name, ("", name))[1]
 
-    async def _ensured(self, name: str, labels: Mapping[str, str], profile: ContainerProfile) -> tuple[bool, str]:
+    async def _ensured(self, name: str, labels: Mapping[str, str], profile: WorkspaceProfile) -> tuple[bool, str]:
         """Make and start the container unless it runs; what another worker does to it meanwhile only repeats this."""
         while True:
             with suppress(_Repeated):
@@ -115,7 +117,7 @@ class Containers:
                 return None
             raise
 
-    async def _create(self, name: str, labels: Mapping[str, str], profile: ContainerProfile) -> str:
+    async def _create(self, name: str, labels: Mapping[str, str], profile: WorkspaceProfile) -> str:
         def create(api: APIClient) -> str:
             from docker.types import Ulimit  # noqa: PLC0415  # an extra
 
@@ -126,7 +128,7 @@ class Containers:
                 mounts=volume_mounts(list((image.get("Config") or {}).get("Volumes") or ())),
             )
             created = api.create_container(
-                **container_options(profile, self._runner), name=name, labels=dict(labels), host_config=host
+                **container_options(profile), name=name, labels=dict(labels), host_config=host
             )
             return str(created["Id"])
 
@@ -146,7 +148,7 @@ class Containers:
             await self._remove(identity)
             raise
 
-    async def renew(self, workspace: str) -> bool:
+    async def renew(self, workspace: Workspace) -> bool:
         """Renew the lease and return whether the container still runs. Raises WorkspaceUnavailable."""
         return await self._signalled(self._reference(workspace), RENEWAL_SIGNAL)
 
@@ -160,14 +162,14 @@ class Containers:
         return True
 
     @asynccontextmanager
-    async def runner(self, workspace: str) -> AsyncGenerator[ExecStream]:
-        """Start the runner in the workspace's container and yield its stream; the lease is renewed meanwhile.
+    async def program(self, workspace: Workspace) -> AsyncGenerator[ExecStream]:
+        """Start the program in the workspace's container and yield its stream; the lease is renewed meanwhile.
 
         Raises WorkspaceUnavailable where it cannot be started.
         """
         container = self._reference(workspace)
         try:
-            stream = await self._engine.execute(container, RUNNER_COMMAND, COMMAND_USER)
+            stream = await self._engine.execute(container, PROGRAM_COMMAND, COMMAND_USER)
         except EngineRefused as error:
             raise WorkspaceUnavailable(f"Docker refused to start a command in the workspace: {error}") from error
         renewing = asyncio.create_task(self._renewed(workspace))
@@ -178,16 +180,16 @@ class Containers:
             await asyncio.gather(renewing, return_exceptions=True)
             await stream.close()
 
-    async def _renewed(self, workspace: str) -> None:
+    async def _renewed(self, workspace: Workspace) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(WorkspaceUnavailable):  # the next one may pass; else the container ends, which its user sees
                 await self.renew(workspace)
 
-    async def end(self, workspace: str) -> bool:
+    async def end(self, workspace: Workspace) -> bool:
         """Kill the container with all that runs in it, and return whether that is confirmed, in bounded time."""
         container = self._reference(workspace)
-        self._known.pop(container_name(workspace, self._namespace), None)
+        self._known.pop(container_name(workspace.id, self._namespace), None)
         with suppress(WorkspaceUnavailable, EngineRefused, TimeoutError):
             async with asyncio.timeout(KILL_SECONDS_MAX):
                 await self._remove(container)
@@ -201,27 +203,26 @@ class Containers:
         while await self._inspected(container) is not None:
             await asyncio.sleep(POLL_SECONDS)
 
-    async def out_of_memory(self, workspace: str) -> bool:
-        """Whether a process of the container has been ended for want of memory, as far as Docker tells."""
+    async def succeeded(self, stream: ExecStream) -> bool:
+        """Whether the program of an ended stream has ended well, as far as Docker tells."""
         with suppress(WorkspaceUnavailable, EngineRefused):
-            found = await self._inspected(self._reference(workspace))
-            return bool(found and found["State"].get("OOMKilled"))
+            return await self._engine.call(lambda api: api.exec_inspect(stream.identity)["ExitCode"]) == 0
         return False
 
-    async def lost(self, workspace: str) -> WorkspaceLost:
-        """Return the error for a runner whose stream ended without a result: what has become of its container."""
+    async def loss(self, workspace: Workspace, complaint: str) -> WorkspaceLost:
+        """Return the error for a program that ended without an answer: what has become of it and its container."""
         try:
             found = await self._inspected(self._reference(workspace))
         except (WorkspaceUnavailable, EngineRefused) as error:
-            return WorkspaceLost(f"the connection to the container was lost while the command ran: {error}")
+            return WorkspaceLost(f"the connection to the workspace broke meanwhile ({error}); {UNKNOWN_EFFECT}")
         if found is None or found["State"]["Status"] != "running":
-            return WorkspaceLost(
-                "the container ended while the command ran (out of memory, removed, or its worker was gone for "
-                f"{LEASE_SECONDS:g} s); the command may have had its effect, and its files are as last saved"
-            )
+            return WorkspaceLost(f"the workspace's container ended meanwhile; {UNKNOWN_EFFECT}")
         if found["State"].get("OOMKilled"):
-            return WorkspaceLost("the command's runner was ended for want of memory; the command may have had its effect")
-        return WorkspaceLost("the command's runner ended without a result; the command may have had its effect")
+            return WorkspaceLost(
+                f"the workspace was out of memory ({workspace.profile.memory_mb} MB, its files included), and what ran "
+                f"in it was ended; {UNKNOWN_EFFECT}"
+            )
+        return WorkspaceLost(f"what ran in the workspace ended without an answer ({complaint}); {UNKNOWN_EFFECT}")
 
     async def sweep(self) -> int:
         """Remove containers of ours that do not run and never will, and return how many they were.
@@ -258,7 +259,7 @@ class _Repeated(Exception):
     """Another worker was quicker: look again."""
 
 
-def _refusal(error: EngineRefused, profile: ContainerProfile) -> str:
+def _refusal(error: EngineRefused, profile: WorkspaceProfile) -> str:
     if error.missing and "image" in error.explanation.lower():
         return (
             f"the image {profile.image!r} is not on the worker's host; get it there with `docker pull {profile.image}`, "

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.base.errors import MissingPart
 from holdfast.core.base.safe_text import printable
+from holdfast.workspace.backend import WorkspaceUnavailable
 from holdfast.workspace.docker.exec_stream import ExecStream
-from holdfast.workspace.errors import WorkspaceUnavailable
 
 if TYPE_CHECKING:
     from docker import APIClient
