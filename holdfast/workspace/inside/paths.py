@@ -1,0 +1,143 @@
+"""`Root`: files below one folder, and none outside it. Runs inside: Python 3.9, the standard library alone.
+
+A path is opened part by part, each without following a link; links are read and followed by hand as long as they stay
+below the root. So neither a link nor one that is swapped meanwhile leads out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import List, Optional, Tuple
+
+LINKS_MAX = 40
+"""The most links on one path, as in Linux itself."""
+
+PATH_CHARS_MAX = 4096
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISLNK, "a link"),
+)
+
+
+class Refused(Exception):
+    """What was asked for is not done; the message is for the model."""
+
+
+def shown(path: str) -> str:
+    """Return a name as text that can travel: unprintable characters and undecodable bytes are escaped."""
+    if path.isprintable() and not any("\ud800" <= each <= "\udfff" for each in path):
+        return path
+    return ascii(path)
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file is that is not a regular one."""
+    return next((name for test, name in KINDS if test(mode)), "a file of an unknown kind")
+
+
+class Root:
+    """The folder that the agent sees as its files."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.realpath(path)
+
+    def open_parent(self, path: str, *, make: bool = False) -> Tuple[int, str]:
+        """Return the folder that holds `path`, opened, and its name there, links followed; `make` creates folders.
+
+        The name is `.` for the root itself. Raises Refused for what leads out, OSError.
+        """
+        waiting = self._parts(path)
+        opened: List[int] = [os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        links = 0
+        try:
+            while waiting:
+                name = waiting.pop(0)
+                if name == "..":
+                    if len(opened) == 1:
+                        raise Refused("%s leads out of the workspace; name a file in it" % shown(path))
+                    os.close(opened.pop())
+                    continue
+                target = _link_target(name, opened[-1])
+                if target is not None:
+                    links += 1
+                    if links > LINKS_MAX:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                    if os.path.isabs(target):
+                        target = self._inner(target, path)
+                        while len(opened) > 1:
+                            os.close(opened.pop())
+                    waiting[:0] = _split(target)
+                    continue
+                if not waiting:
+                    return os.dup(opened[-1]), name
+                if make:
+                    try:
+                        os.mkdir(name, 0o777, dir_fd=opened[-1])
+                    except FileExistsError:
+                        pass
+                opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
+            return os.dup(opened[-1]), "."
+        finally:
+            for each in opened:
+                os.close(each)
+
+    def open_folder(self, path: str) -> int:
+        """Return a folder, opened. Raises Refused, OSError."""
+        parent, name = self.open_parent(path)
+        try:
+            return os.open(name, _FOLDER, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def open_file(self, path: str) -> int:
+        """Return a regular file, opened for reading. Raises Refused for any other kind, OSError."""
+        parent, name = self.open_parent(path)
+        try:
+            mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            if not stat.S_ISREG(mode):  # opening a device can have an effect
+                raise Refused("%s is %s" % (shown(path), kind_of(mode)))
+            opened = os.open(name, _READ, dir_fd=parent)
+        finally:
+            os.close(parent)
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise Refused("%s is no regular file" % shown(path))
+        return opened
+
+    def _parts(self, path: str) -> List[str]:
+        if "\0" in path:
+            raise Refused("a path cannot hold the character NUL: %s" % shown(path[:200]))
+        if len(path) > PATH_CHARS_MAX:
+            raise Refused("the path has %d characters, at most %d are allowed" % (len(path), PATH_CHARS_MAX))
+        return _split(self._inner(path, path) if os.path.isabs(path) else path)
+
+    def _inner(self, absolute: str, path: str) -> str:
+        """Return an absolute path relative to the root. Raises Refused for one outside."""
+        if absolute == self.path:
+            return "."
+        if not absolute.startswith(self.path.rstrip("/") + "/"):
+            raise Refused("%s leads out of the workspace; name a file in it" % shown(path))
+        return absolute[len(self.path.rstrip("/")) + 1 :]
+
+
+def _split(path: str) -> List[str]:
+    return [each for each in path.split("/") if each not in ("", ".")]
+
+
+def _link_target(name: str, parent: int) -> Optional[str]:
+    try:
+        return os.readlink(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):  # no link; or nothing, which its opening reports
+            return None
+        raise
