@@ -25,9 +25,13 @@ sys.exit(sys.modules[{main!r}].main(sys.argv[1:]))
 """
 
 
+def sources() -> list[tuple[str, str]]:
+    """Return the names and texts of the program's modules, for a backend that can install them."""
+    folder = files(PACKAGE)
+    return [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+
+
 @cache
 def program() -> str:
     """Return the source, for `python3 -I -S -c SOURCE ROOT RUNTIME`."""
-    folder = files(PACKAGE)
-    names = ((f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES)
-    return _START.format(sources=json.dumps(list(names)), main=f"{PACKAGE}.main")
+    return _START.format(sources=json.dumps(sources()), main=f"{PACKAGE}.main")
