@@ -134,6 +134,7 @@ def _duplicate(opened: Any) -> socket.socket:  # noqa: ANN401  # a SocketIO of h
         raise OSError("commands need a plain socket: a unix:// or tcp:// address without TLS")
     copy = inner.dup()
     opened.close()
+    inner.close()
     return copy
 
 
