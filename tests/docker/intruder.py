@@ -1,7 +1,8 @@
 """What a malicious command in a workspace would try. It runs inside; one JSON object per attempt goes to stdout.
 
 Nothing it does changes anything where it is let: files are only opened, system calls get arguments that do no harm.
-Its arguments: a file of the host, an address of another container, a port there, the uid's own folder.
+Its arguments: a file of the host, an address of another container, a port there, and what is
+on the command line of a process of the host.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-HOST_FILE, NEIGHBOUR, PORT, HOST_PID = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+HOST_FILE, NEIGHBOUR, PORT, HOST_MARK = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
 NUMBERS = {
     **{"ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "chroot": 161, "acct": 163, "mount": 165},
@@ -96,12 +97,12 @@ def device(path: str) -> None:
     opened(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
-def visible(pid: str) -> None:
+def visible(mark: str) -> None:
     """Look for a process of the host by what is on its command line."""
     for each in os.listdir("/proc"):
-        if each.isdigit():
+        if each.isdigit() and int(each) != os.getpid():
             with open(f"/proc/{each}/cmdline", "rb") as file:
-                if pid.encode() in file.read():
+                if mark.encode() in file.read():
                     return
     raise ProcessLookupError(errno.ESRCH, "no such process here")
 
@@ -179,7 +180,7 @@ def attempts() -> Iterator[tuple[str, str, Callable[[], None]]]:
     yield "kernel", "use a swap file", lambda: call("swapon", b"/tmp/swap", 0)
     yield "kernel", "keep accounts of processes", lambda: call("acct", None)
     yield "kernel", "change the host name", lambda: call("sethostname", b"workspace", 9)
-    yield "other processes", "see a process of the host", lambda: visible(HOST_PID)
+    yield "other processes", "see a process of the host", lambda: visible(HOST_MARK)
     yield "other processes", "end the container's first process", lambda: os.kill(1, 9)
     yield "other processes", "end the lease", lambda: os.kill(lease_pid(), 9)
     yield "other processes", "renew the lease", lambda: os.kill(lease_pid(), 23)

@@ -85,7 +85,8 @@ async def test_more_files_than_the_bound_are_refused(backend: DockerBackend, ima
 async def test_zombies_and_orphans_are_gone_after_the_command(
     backend: DockerBackend, daemon: Daemon, image: str
 ) -> None:
-    leave = "import os, time\nfor i in range(20):\n  if os.fork() == 0:\n    os.setsid(); os.fork(); time.sleep(0.1 if i % 2 else 1000)"
+    child = "os.setsid(); os.fork(); time.sleep(0.1 if i % 2 else 1000); os._exit(0)"
+    leave = f"import os, time\nfor i in range(20):\n  if os.fork() == 0:\n    {child}\ntime.sleep(1000)"
     answer = await ended(backend, image, f"python3 -c '{leave}' & sleep 1; kill -9 $!; echo over")
     assert isinstance(answer, Ran)
     assert answer.output == b"over\n"
