@@ -221,13 +221,22 @@ def main() -> None:
     if platform.machine() != "x86_64":
         raise SystemExit(f"the numbers of system calls are those of x86_64, not {platform.machine()}")
     for area, attempt, action in attempts():
-        try:
-            action()
-        except OSError as error:
-            answer, name = error.strerror or str(error), errno.errorcode.get(error.errno or 0, type(error).__name__)
-            print(json.dumps({"area": area, "attempt": attempt, "refused": True, "error": name, "answer": answer}))
-        else:
-            print(json.dumps({"area": area, "attempt": attempt, "refused": False, "error": "", "answer": ""}))
+        sys.stdout.flush()
+        child = os.fork()  # one that gets somewhere does not change the place for the next
+        if child:
+            os.waitpid(child, 0)
+            continue
+        print(json.dumps({"area": area, "attempt": attempt, **outcome(action)}), flush=True)
+        os._exit(0)
+
+
+def outcome(action: Callable[[], None]) -> dict[str, str | bool]:
+    try:
+        action()
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        return {"refused": True, "error": name, "answer": error.strerror or str(error)}
+    return {"refused": False, "error": "", "answer": ""}
 
 
 if __name__ == "__main__":

@@ -31,9 +31,10 @@ def armed(moment: str) -> None:
     def fatal(self: docker.APIClient, *arguments: Any, **more: Any) -> Any:
         if when == "before":
             die()
-        result = original(self, *arguments, **more)
-        die()
-        return result
+        try:
+            return original(self, *arguments, **more)
+        finally:
+            die()
 
     setattr(docker.APIClient, method, fatal)
 
