@@ -10,18 +10,33 @@ from typing import Final
 PACKAGE: Final = "holdfast.workspace.inside"
 
 MODULES: Final = ("frames", "paths", "processes", "commands", "file_operations", "search", "snapshots", "main")
-"""The program's modules, each behind those that it imports."""
 
 ARGUMENT_BYTES_MAX: Final = 128 * 1024
 """The longest argument that Linux passes to a program (MAX_ARG_STRLEN)."""
 
 _START: Final = """\
-import sys, types
-for name, source in {sources}:
-    module = types.ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(source, name, "exec"), module.__dict__)
-sys.exit(sys.modules[{main!r}].main(sys.argv[1:]))
+import sys
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.util import spec_from_loader
+
+SOURCES = {sources}
+
+
+class Loader(InspectLoader):
+    def get_source(self, name):
+        return SOURCES[name]
+
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            return spec_from_loader(name, Loader(), is_package=not SOURCES[name])
+
+
+sys.meta_path.insert(0, Finder())
+from {package}.main import main
+
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -34,4 +49,6 @@ def sources() -> list[tuple[str, str]]:
 @cache
 def program() -> str:
     """Return the source, for `python3 -I -S -c SOURCE ROOT RUNTIME`."""
-    return _START.format(sources=json.dumps(sources()), main=f"{PACKAGE}.main")
+    parts = PACKAGE.split(".")
+    packages = {".".join(parts[: length + 1]): "" for length in range(len(parts))}
+    return _START.format(sources=json.dumps({**packages, **dict(sources())}), package=PACKAGE)

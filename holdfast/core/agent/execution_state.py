@@ -26,6 +26,7 @@ from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
+from holdfast.core.conversation.workspace_files import WorkspaceFiles
 
 INPUT_MARK: Final = "-input-"
 
@@ -136,6 +137,8 @@ class ExecutionState(JsonForm):
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)
     """Of each MCP server that remembers and runs beside a worker, the id of the process that answered last."""
+    workspace: WorkspaceFiles | None = Field(default=None, exclude_if=is_none)
+    """The files of its workspace; none before a call has left some, in this execution or before it."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None

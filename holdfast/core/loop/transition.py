@@ -33,6 +33,7 @@ from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.loop.commands import Command, Emit
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.tools.call_context import BudgetLeft, CallContext
+from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived
 
 HOOK_MESSAGES_MAX: Final = 10
@@ -208,6 +209,20 @@ class Transition:
             budget_left=trusted(BudgetLeft, **{limit.name: limit.of(left) for limit in LIMITS}),
             metadata=self.metadata,
             tenant=execution.tenant,
+            workspace=self._workspace_use(call),
+        )
+
+    def _workspace_use(self, call: ToolCall) -> WorkspaceUse | None:
+        """Return what a tool of the workspace is to know of it; none for any other tool."""
+        traits = self.rules.tools.get(call.name)
+        if traits is None or not traits.workspace:
+            return None
+        profile = self.rules.definition.workspace or WorkspaceProfile()
+        files = self.execution.workspace
+        return WorkspaceUse(
+            id=self._before.agent_id if profile.scope == "session" else self.execution.execution_id,
+            profile=profile,
+            files=files.latest if files else None,
         )
 
     def context_for(

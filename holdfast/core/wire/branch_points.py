@@ -18,6 +18,7 @@ from holdfast.core.conversation.amounts import counted, joined_models
 from holdfast.core.conversation.handoffs import Handover
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 from holdfast.core.conversation.steps import AgentStep
+from holdfast.core.conversation.workspace_files import files_after
 from holdfast.core.wire.carry_over import STEPS
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.records import Part, Snapshot
@@ -57,6 +58,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
         current_step_started_at=None,
         open_calls=(),
         waiting_messages=(),
+        workspace=files_after(state.running.workspace, (each.step for each in steps_before)),
         handoffs=tuple(each for each in state.running.handoffs if each.step_number <= steps),
         answer_due=False,
         error=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import selectors
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from typing import Any, Deque, Dict, Tuple
+from typing import Any
 
 from holdfast.workspace.inside.frames import INPUT, OUTPUT, Gone, write_frame
 from holdfast.workspace.inside.paths import Refused, Root
@@ -47,7 +48,7 @@ class Output:
     def __init__(self, most: int) -> None:
         self.total = 0
         self._left = max(0, most - TAIL_BYTES)
-        self._tail: Deque[bytes] = deque()
+        self._tail: deque[bytes] = deque()
         self._held = 0
         self.omitted = 0
 
@@ -77,7 +78,7 @@ class Output:
             write_frame(OUTPUT, tail)
 
 
-def run(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+def run(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Run the command `argv`, or the shell text `shell`, with the body as its input.
 
     Ends it and everything it has left behind when its main process has ended, at `timeout` seconds, and when the
@@ -107,7 +108,7 @@ def run(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[
             preexec_fn=lambda: _enter(folder, request.get("limits") or {}),
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise Refused("the command could not be started: %s" % error)
+        raise Refused(f"the command could not be started: {error}")
     finally:
         source.close()
         os.close(folder)
@@ -118,11 +119,9 @@ def run(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[
         status, timed_out, output = _follow(process, wake, began + float(request["timeout"]), request)
     finally:
         signal.set_wakeup_fd(-1)
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(file)
-        except OSError:
-            pass
-    result: Dict[str, Any] = {
+    result: dict[str, Any] = {
         "seconds": time.monotonic() - began,
         "timed_out": timed_out,
         "output_bytes": output.total,
@@ -136,13 +135,13 @@ def run(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[
     return result
 
 
-def environment(home: str, more: Dict[str, str]) -> Dict[str, str]:
+def environment(home: str, more: dict[str, str]) -> dict[str, str]:
     """Return a command's variables: nothing of the worker's but where programs are."""
     own = {"PATH": os.environ.get("PATH") or PATH, "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb"}
     return {**own, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
-def _enter(folder: int, limits: Dict[str, int]) -> None:
+def _enter(folder: int, limits: dict[str, int]) -> None:
     os.fchdir(folder)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -151,14 +150,14 @@ def _enter(folder: int, limits: Dict[str, int]) -> None:
 
 
 def _follow(
-    process: "subprocess.Popen[bytes]", wake: int, deadline: float, request: Dict[str, Any]
-) -> Tuple[int, bool, Output]:
+    process: subprocess.Popen[bytes], wake: int, deadline: float, request: dict[str, Any]
+) -> tuple[int, bool, Output]:
     """Read the output until the command has ended; return its wait status, and whether its time was up."""
     assert process.stdout is not None
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     output = Output(int(request.get("output_max") or OUTPUT_BYTES_MAX))
-    statuses: Dict[int, int] = {}
+    statuses: dict[int, int] = {}
     timed_out = False
     try:
         with selectors.DefaultSelector() as selector:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from holdfast.workspace.inside.frames import CONTENT, write_frame
 from holdfast.workspace.inside.paths import Refused, Root, kind_of, shown
@@ -24,13 +25,15 @@ DEPTH_MAX = 32
 BINARY_CHECK_BYTES = 8 * 1024
 
 
-def read(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes) -> Dict[str, Any]:
+def read(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Pass on the lines of a text file from line `first` on, at most `lines`; or with `raw` its bytes."""
     with os.fdopen(root.open_file(request["path"]), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if request.get("raw"):
             if size > int(request["bytes_max"]):
-                raise Refused("%s has %d bytes, at most %d can be read" % (shown(request["path"]), size, request["bytes_max"]))
+                raise Refused(
+                    "%s has %d bytes, at most %d can be read" % (shown(request["path"]), size, request["bytes_max"])
+                )
             write_frame(CONTENT, file.read(int(request["bytes_max"])))
             return {"size": size}
         if b"\0" in file.read(BINARY_CHECK_BYTES):
@@ -51,12 +54,12 @@ def read(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes) -> Di
         return {"size": size, "first": first, "last": last, "more": cut}
 
 
-def write(root: Root, _runtime: str, request: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+def write(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Write the body to a file, whole or not at all; folders on the way are made."""
     return {"size": len(body), "made": _replace(root, request["path"], body)}
 
 
-def edit(root: Root, _runtime: str, request: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+def edit(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Replace the text `old` of a file, which must be there once (or with `all`, at least once), by the body."""
     path, old = request["path"], request["old"].encode("utf-8", "surrogateescape")
     with os.fdopen(root.open_file(path), "rb") as file:
@@ -67,7 +70,9 @@ def edit(root: Root, _runtime: str, request: Dict[str, Any], body: bytes) -> Dic
         raise Refused("the text to replace is empty; give a part of the file, or write the whole file")
     count = content.count(old)
     if not count:
-        raise Refused("the text to replace is not in %s; read the file and give it exactly, blanks included" % shown(path))
+        raise Refused(
+            f"the text to replace is not in {shown(path)}; read the file and give it exactly, blanks included"
+        )
     if count > 1 and not request.get("all"):
         raise Refused("the text to replace is %d times in %s; give more of its surroundings" % (count, shown(path)))
     _replace(root, path, content.replace(old, body))
@@ -79,14 +84,14 @@ def _replace(root: Root, path: str, content: bytes) -> bool:
     parent, name = root.open_parent(path, make=True)
     try:
         if name == ".":
-            raise Refused("%s is a folder; name a file in it" % shown(path))
+            raise Refused(f"{shown(path)} is a folder; name a file in it")
         try:
             before = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
             mode = None
         else:
             if not stat.S_ISREG(before.st_mode):
-                raise Refused("%s is %s; it is not replaced" % (shown(path), kind_of(before.st_mode)))
+                raise Refused(f"{shown(path)} is {kind_of(before.st_mode)}; it is not replaced")
             mode = stat.S_IMODE(before.st_mode) & 0o777
         unfinished = ".holdfast-%d.tmp" % os.getpid()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,16 +110,16 @@ def _replace(root: Root, path: str, content: bytes) -> bool:
         os.close(parent)
 
 
-def list_files(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes) -> Dict[str, Any]:
+def list_files(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Return the entries of a folder, or of all below it, each with its kind and size."""
-    entries: List[Dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     depth = DEPTH_MAX if request.get("recursive") else 1
     folder = root.open_folder(request.get("path") or ".")
     try:
         for place, facts, target in walk(folder, depth):
             if len(entries) == ENTRIES_MAX:
                 return {"entries": entries, "more": True}
-            entry: Dict[str, Any] = {"path": shown(place), "size": facts.st_size}
+            entry: dict[str, Any] = {"path": shown(place), "size": facts.st_size}
             if not stat.S_ISREG(facts.st_mode):
                 entry["kind"] = kind_of(facts.st_mode).split(" ", 1)[1]
                 entry["target"] = shown(target)
@@ -124,7 +129,7 @@ def list_files(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes)
     return {"entries": entries, "more": False}
 
 
-def walk(folder: int, depth: int, above: str = "") -> Iterator[Tuple[str, os.stat_result, str]]:
+def walk(folder: int, depth: int, above: str = "") -> Iterator[tuple[str, os.stat_result, str]]:
     """Yield what is below an opened folder, sorted by name: path, facts, and where a link points. Follows no link."""
     for name in sorted(os.listdir(folder)):
         place = above + name

@@ -10,7 +10,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from typing import Any, Callable, Dict, List
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.workspace.inside.commands import run
 from holdfast.workspace.inside.file_operations import edit, list_files, read, write
@@ -23,9 +24,9 @@ from holdfast.workspace.inside.snapshots import is_current, restore, take
 LOCK_SECONDS_MAX = 10.0
 """How long an operation waits for another one in the workspace: one that was stopped takes a moment to end."""
 
-Operation = Callable[[Root, str, Dict[str, Any], bytes], Dict[str, Any]]
+Operation = Callable[[Root, str, dict[str, Any], bytes], dict[str, Any]]
 
-OPERATIONS: Dict[str, Operation] = {
+OPERATIONS: dict[str, Operation] = {
     "run": run,
     "read": read,
     "write": write,
@@ -39,7 +40,7 @@ CHANGING = ("run", "write", "edit")
 """The operations after which a snapshot is made, and which never overlap in a workspace."""
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Carry out the request on standard input; `arguments` are the root and the runtime folder."""
     path, runtime = arguments
     os.umask(0o022)
@@ -51,13 +52,13 @@ def main(arguments: List[str]) -> int:
     return 0
 
 
-def _result(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+def _result(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     name = request.get("op")
     if name == "kill":
         return {"status": "done", "killed": kill_call(runtime, str(request["call"]))}
     operation = OPERATIONS.get(str(name))
     if operation is None:
-        return {"status": "refused", "message": "there is no operation %s" % shown(str(name))}
+        return {"status": "refused", "message": f"there is no operation {shown(str(name))}"}
     lock = os.open(os.path.join(runtime, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if name in CHANGING or name == "restore":
@@ -69,8 +70,8 @@ def _result(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> D
     except Refused as refused:
         result = {"status": "refused", "message": str(refused)}
     except OSError as error:
-        where = ": %s" % shown(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else ""
-        result = {"status": "refused", "message": "%s%s" % (error.strerror or error, where)}
+        where = f": {shown(os.fsdecode(error.filename))}" if isinstance(error.filename, (str, bytes)) else ""
+        result = {"status": "refused", "message": f"{error.strerror or error}{where}"}
     try:
         if name in CHANGING and result["status"] == "done" and request.get("snapshot"):
             result["snapshot"] = take(root, runtime, request)
@@ -89,5 +90,3 @@ def _lock(lock: int) -> None:
             if time.monotonic() > deadline:
                 raise Refused("another call is still at work in this workspace; try again when it has ended") from None
             time.sleep(0.02)
-
-

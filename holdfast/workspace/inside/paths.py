@@ -6,10 +6,10 @@ below the root. So neither a link nor one that is swapped meanwhile leads out.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from typing import List, Optional, Tuple
 
 LINKS_MAX = 40
 """The most links on one path, as in Linux itself."""
@@ -51,20 +51,20 @@ class Root:
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
 
-    def open_parent(self, path: str, *, make: bool = False) -> Tuple[int, str]:
+    def open_parent(self, path: str, *, make: bool = False) -> tuple[int, str]:
         """Return the folder that holds `path`, opened, and its name there, links followed; `make` creates folders.
 
         The name is `.` for the root itself. Raises Refused for what leads out, OSError.
         """
         waiting = self._parts(path)
-        opened: List[int] = [os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        opened: list[int] = [os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         links = 0
         try:
             while waiting:
                 name = waiting.pop(0)
                 if name == "..":
                     if len(opened) == 1:
-                        raise Refused("%s leads out of the workspace; name a file in it" % shown(path))
+                        raise Refused(f"{shown(path)} leads out of the workspace; name a file in it")
                     os.close(opened.pop())
                     continue
                 target = _link_target(name, opened[-1])
@@ -81,10 +81,8 @@ class Root:
                 if not waiting:
                     return os.dup(opened[-1]), name
                 if make:
-                    try:
+                    with contextlib.suppress(FileExistsError):
                         os.mkdir(name, 0o777, dir_fd=opened[-1])
-                    except FileExistsError:
-                        pass
                 opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
             return os.dup(opened[-1]), "."
         finally:
@@ -105,18 +103,18 @@ class Root:
         try:
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
             if not stat.S_ISREG(mode):  # opening a device can have an effect
-                raise Refused("%s is %s" % (shown(path), kind_of(mode)))
+                raise Refused(f"{shown(path)} is {kind_of(mode)}")
             opened = os.open(name, _READ, dir_fd=parent)
         finally:
             os.close(parent)
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
-            raise Refused("%s is no regular file" % shown(path))
+            raise Refused(f"{shown(path)} is no regular file")
         return opened
 
-    def _parts(self, path: str) -> List[str]:
+    def _parts(self, path: str) -> list[str]:
         if "\0" in path:
-            raise Refused("a path cannot hold the character NUL: %s" % shown(path[:200]))
+            raise Refused(f"a path cannot hold the character NUL: {shown(path[:200])}")
         if len(path) > PATH_CHARS_MAX:
             raise Refused("the path has %d characters, at most %d are allowed" % (len(path), PATH_CHARS_MAX))
         return _split(self._inner(path, path) if os.path.isabs(path) else path)
@@ -126,15 +124,15 @@ class Root:
         if absolute == self.path:
             return "."
         if not absolute.startswith(self.path.rstrip("/") + "/"):
-            raise Refused("%s leads out of the workspace; name a file in it" % shown(path))
+            raise Refused(f"{shown(path)} leads out of the workspace; name a file in it")
         return absolute[len(self.path.rstrip("/")) + 1 :]
 
 
-def _split(path: str) -> List[str]:
+def _split(path: str) -> list[str]:
     return [each for each in path.split("/") if each not in ("", ".")]
 
 
-def _link_target(name: str, parent: int) -> Optional[str]:
+def _link_target(name: str, parent: int) -> str | None:
     try:
         return os.readlink(name, dir_fd=parent)
     except OSError as error:

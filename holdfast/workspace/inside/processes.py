@@ -10,7 +10,6 @@ import hashlib
 import os
 import signal
 import time
-from typing import Dict, List, Optional, Set
 
 GRACE_SECONDS = 0.25
 """How long a group has between SIGTERM and SIGKILL: a stop is to take half a second."""
@@ -37,7 +36,7 @@ def started_at(pid: int) -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
-def _fields(pid: int) -> List[str]:
+def _fields(pid: int) -> list[str]:
     """Return what /proc says of a process behind its name: state, parent, group, session."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stat:
@@ -46,10 +45,10 @@ def _fields(pid: int) -> List[str]:
         return []
 
 
-def _members(session: Optional[int], ancestor: Optional[int]) -> Set[int]:
+def _members(session: int | None, ancestor: int | None) -> set[int]:
     """Return the living processes of a session, and the descendants of `ancestor`."""
-    found: Set[int] = set()
-    parents: Dict[int, int] = {}
+    found: set[int] = set()
+    parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -89,7 +88,7 @@ def end_session(session: int, grace: float = GRACE_SECONDS) -> None:
     _kill_all(session, None)
 
 
-def end_descendants(session: int, statuses: Dict[int, int], *, grace: float) -> None:
+def end_descendants(session: int, statuses: dict[int, int], *, grace: float) -> None:
     """End a session and all our descendants: SIGTERM, a grace, SIGKILL. Adds their wait statuses to `statuses`."""
     ours = os.getpid()
     if grace:
@@ -104,8 +103,8 @@ def end_descendants(session: int, statuses: Dict[int, int], *, grace: float) -> 
     statuses.update(_kill_all(session, ours))
 
 
-def _kill_all(session: int, ancestor: Optional[int]) -> Dict[int, int]:
-    statuses: Dict[int, int] = {}
+def _kill_all(session: int, ancestor: int | None) -> dict[int, int]:
+    statuses: dict[int, int] = {}
     for _ in range(SWEEPS_MAX):
         if ancestor is not None:
             statuses.update(reap())
@@ -120,9 +119,9 @@ def _kill_all(session: int, ancestor: Optional[int]) -> Dict[int, int]:
     return statuses
 
 
-def reap() -> Dict[int, int]:
+def reap() -> dict[int, int]:
     """Collect the children that have ended; return their statuses by pid."""
-    ended: Dict[int, int] = {}
+    ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -11,7 +11,8 @@ import os
 import re
 import signal
 import stat
-from typing import Any, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from holdfast.workspace.inside.file_operations import BINARY_CHECK_BYTES, DEPTH_MAX, walk
 from holdfast.workspace.inside.paths import Refused, Root, shown
@@ -29,12 +30,12 @@ SECONDS_MAX = 20
 """How long one search may take."""
 
 
-def search(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes) -> Dict[str, Any]:
+def search(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Return the lines that match `pattern`, literally unless `regex`, in the files whose names match `glob`."""
     try:
         pattern = re.compile(request["pattern"] if request.get("regex") else re.escape(request["pattern"]))
     except (re.error, OverflowError, RecursionError) as error:
-        raise Refused("the pattern is no regular expression of Python's: %s" % error) from None
+        raise Refused(f"the pattern is no regular expression of Python's: {error}") from None
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -57,22 +58,22 @@ def search(root: Root, _runtime: str, request: Dict[str, Any], _body: bytes) -> 
         raise Refused("the search took more than %d s; simplify the pattern or name a folder" % SECONDS_MAX)
     if status:
         raise Refused("the search ended without a result (wait status %d)" % status)
-    result: Dict[str, Any] = json.loads(answer)
+    result: dict[str, Any] = json.loads(answer)
     if "refused" in result:
         raise Refused(result["refused"])
     return result
 
 
-def _answer(root: Root, request: Dict[str, Any], pattern: "re.Pattern[str]") -> Dict[str, Any]:
+def _answer(root: Root, request: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
     try:
         return _matches(root, request, pattern)
     except (Refused, OSError) as error:
         return {"refused": str(error)}
 
 
-def _matches(root: Root, request: Dict[str, Any], pattern: "re.Pattern[str]") -> Dict[str, Any]:
+def _matches(root: Root, request: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
     path, glob = request.get("path") or ".", request.get("glob")
-    matches: List[Dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     files = 0
     folder = root.open_folder(path)
     try:
@@ -95,7 +96,7 @@ def _fits(place: str, glob: str) -> bool:
     return fnmatch.fnmatchcase(place, glob) or fnmatch.fnmatchcase(os.path.basename(place), glob)
 
 
-def _lines(root: Root, path: str) -> Iterator[Tuple[int, str]]:
+def _lines(root: Root, path: str) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a text file; none of one that is binary or cannot be read."""
     try:
         with os.fdopen(root.open_file(path), "rb") as file:

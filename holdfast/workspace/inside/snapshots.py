@@ -18,7 +18,7 @@ import shutil
 import stat
 import struct
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from holdfast.workspace.inside.file_operations import DEPTH_MAX, walk
 from holdfast.workspace.inside.frames import CONTENT, write_frame
@@ -39,10 +39,10 @@ LINEAGE_MAX = 256
 UNSETTLED_SECONDS = 0.1
 """A file changed this lately is read again the next time: its times may not tell a further change apart."""
 
-_Index = Dict[str, List[Any]]
+_Index = dict[str, list[Any]]
 
 
-def is_current(runtime: str, request: Dict[str, Any]) -> bool:
+def is_current(runtime: str, request: dict[str, Any]) -> bool:
     """Return whether the workspace has the files that the run is to have; the run then counts as its user."""
     run, files = request["execution"], request["files"]
     state = _state(runtime)
@@ -54,7 +54,7 @@ def is_current(runtime: str, request: Dict[str, Any]) -> bool:
     return True
 
 
-def take(root: Root, runtime: str, request: Dict[str, Any]) -> Dict[str, Any]:
+def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     """Make a snapshot: pass on its manifest and the content that `files`, the snapshot before, does not have.
 
     Returns its digest; `left_out` with the reason where the files pass the bounds.
@@ -70,7 +70,7 @@ def take(root: Root, runtime: str, request: Dict[str, Any]) -> Dict[str, Any]:
     if digest == state["lineage"][-1] == request["files"]:
         return {"digest": digest, "contents": 0}
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
-    wanted: Dict[str, str] = {}
+    wanted: dict[str, str] = {}
     for path, _, _, sha in manifest["files"]:
         if sha not in earlier:
             wanted.setdefault(sha, path)
@@ -92,13 +92,13 @@ def write_frame_list(data: bytes) -> None:
     write_frame(CONTENT, struct.pack(">I", len(data)) + data)
 
 
-def restore(root: Root, runtime: str, request: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+def restore(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Have exactly the files of the snapshot in the body: its manifest and contents, each behind its length."""
     contents = _contents(body)
     data = contents.pop(0)
     digest = hashlib.sha256(data).hexdigest()
     if digest != request["files"]:
-        raise Refused("the manifest to restore has the digest %s, %s was asked for" % (digest, request["files"]))
+        raise Refused("the manifest to restore has the digest {}, {} was asked for".format(digest, request["files"]))
     manifest = json.loads(data)
     by_digest = {hashlib.sha256(each).hexdigest(): each for each in contents}
     _empty(root.path)
@@ -123,10 +123,10 @@ EMPTY = hashlib.sha256(b'{"files":[],"folders":[],"links":[]}').hexdigest()
 """The snapshot of a workspace without files."""
 
 
-def _scan(root: Root, before: _Index) -> Tuple[Dict[str, Any], _Index, List[str]]:
+def _scan(root: Root, before: _Index) -> tuple[dict[str, Any], _Index, list[str]]:
     files, folders, links = [], [], []
     index: _Index = {}
-    unsettled: List[str] = []
+    unsettled: list[str] = []
     total = 0
     folder = root.open_folder(".")
     try:
@@ -185,7 +185,7 @@ def _open_up(path: str) -> None:
             _open_up(entry.path)
 
 
-def _contents(body: bytes) -> List[bytes]:
+def _contents(body: bytes) -> list[bytes]:
     contents, at = [], 0
     while at < len(body):
         (size,) = struct.unpack_from(">I", body, at)
@@ -194,8 +194,8 @@ def _contents(body: bytes) -> List[bytes]:
     return contents
 
 
-def _state(runtime: str) -> Dict[str, Any]:
-    state: Dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [EMPTY]})
+def _state(runtime: str) -> dict[str, Any]:
+    state: dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [EMPTY]})
     return state
 
 
