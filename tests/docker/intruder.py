@@ -100,7 +100,7 @@ def device(path: str) -> None:
 def visible(mark: str) -> None:
     """Look for a process of the host by what is on its command line."""
     for each in os.listdir("/proc"):
-        if each.isdigit() and int(each) != os.getpid():
+        if each.isdigit() and int(each) not in {os.getpid(), os.getppid()}:
             with open(f"/proc/{each}/cmdline", "rb") as file:
                 if mark.encode() in file.read():
                     return
@@ -161,7 +161,7 @@ def attempts() -> Iterator[tuple[str, str, Callable[[], None]]]:
     yield "mounts and namespaces", "make a mount namespace", lambda: call("unshare", UNSHARE_MOUNTS)
     yield "mounts and namespaces", "enter the first process's namespace", lambda: namespace_entered()
     yield "mounts and namespaces", "chroot", lambda: call("chroot", b"/tmp")
-    yield "mounts and namespaces", "pivot_root", lambda: call("pivot_root", b"/tmp", b"/tmp")
+    yield "mounts and namespaces", "pivot_root", lambda: call("pivot_root", b"/", b"/")
     yield "privileges", "become root by setuid(0)", lambda: call("setuid", 0)
     yield "privileges", "become root by a setuid program", became_root
     yield "privileges", "have an effective capability", lambda: expect("CapEff", "0" * 16)
