@@ -234,6 +234,7 @@ class Catalog:
             tools_deny=request.tools_deny,
             hooks=request.hooks,
             capabilities=request.capabilities,
+            workspace=request.workspace,
             context=ContextPolicy(compiler=request.compiler),
             approvals=request.approvals,
         )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, StorageFailed
 from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.workspace_profile import missing_backend
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.workspace.backend import Workspace, WorkspaceBackend, WorkspaceLost, WorkspaceUnavailable
 from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes
@@ -117,7 +118,6 @@ class WorkspaceCalls:
                         contents.append(data)
                     elif kind == RESULT:
                         answer.result = json.loads(data)
-                        break
         except asyncio.CancelledError:
             self._end(backend, workspace, str(header["call"]))
             raise
@@ -156,13 +156,6 @@ class WorkspaceCalls:
         except StorageFailed as error:
             note = f"[no snapshot was made of the files ({error.message}): they are lost if the workspace is]"
             answer.notes = (*answer.notes, note)
-
-
-def missing_backend(name: str, backends: Mapping[str, object]) -> str:
-    """Return the error of an agent whose workspace needs a backend that a worker does not have."""
-    there = f"it has {', '.join(map(repr, sorted(backends)))}" if backends else "it has none"
-    remedy = f"start it with --workspace-{name}, or change `workspace: backend` of the agent"
-    return f"the workspace needs the backend {name!r}, which this worker was not given ({there}); {remedy}"
 
 
 def unpacked(data: bytes) -> list[bytes]:

@@ -82,8 +82,10 @@ class FolderBackend:
                     await process.stdin.drain()
             while piece := await process.stdout.read(CHUNK_BYTES):
                 yield piece
+            process.stdin.close()
+            error = await _error_of(process)
             if await process.wait():
-                raise WorkspaceLost(await _error_of(process))
+                raise WorkspaceLost(error)
         finally:
             self._end(process)
 
@@ -146,9 +148,9 @@ async def _ended(process: Process) -> None:
 
 
 async def _error_of(process: Process) -> str:
-    text = (await process.stderr.read(ERROR_BYTES_MAX)).decode(errors="replace") if process.stderr else ""
+    text = (await process.stderr.read())[-ERROR_BYTES_MAX:].decode(errors="replace") if process.stderr else ""
     last = text.strip().rpartition("\n")[2]
-    return f"the workspace's program ended with {process.returncode}: {last or 'it said nothing'}"
+    return f"the workspace's program ended without a result: {last or 'it was killed'}"
 
 
 def _remove_unused(folder: Path) -> None:

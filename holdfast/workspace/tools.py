@@ -11,12 +11,13 @@ from pydantic import Field
 
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.base.frozen import trusted
 from holdfast.core.tools.call_context import PROGRESS_TEXT_CHARS_MAX
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolOptions
 from holdfast.core.tools.tools import AnyTool, tool
-from holdfast.core.tools.workspace_profile import WORKSPACE
+from holdfast.core.tools.workspace_profile import BACKENDS, WORKSPACE
 from holdfast.workspace.calls import Answer, WorkspaceCalls
 
 COMMAND_SECONDS: Final = 120
@@ -46,6 +47,8 @@ class WorkspaceTools:
 
     def __init__(self, calls: WorkspaceCalls, task_queue: str | None = None) -> None:
         self._calls = calls
+        # which backends the workers of another queue have, they say themselves when a call comes
+        self._backends = tuple(calls.backends) if task_queue is None else BACKENDS
         self._options: ToolOptions = {} if task_queue is None else {"task_queue": task_queue}
 
     def toolset(self) -> Toolset:
@@ -53,13 +56,13 @@ class WorkspaceTools:
         tools = (*self._commands(), *self._readers(), *self._writers())
         tools = tuple(replace(each, traits=each.traits.model_copy(update={"workspace": True})) for each in tools)
         bundle = Capability(name=WORKSPACE, tools=tuple(each.name for each in tools))
-        return Toolset(tools=tools, capabilities=(bundle,))
+        return Toolset(tools=tools, capabilities=(bundle,), workspaces=self._backends)
 
     def _commands(self) -> Iterable[AnyTool]:
         @tool(name="shell", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX, **self._options)
-        async def shell(
+        async def shell(  # noqa: D417  # the context is hidden from the model
             command: Code, context: ToolContext, folder: str = ".", timeout_seconds: Seconds = COMMAND_SECONDS
-        ) -> ToolReply:
+        ) -> object:
             """Run a shell command in the workspace; its output, exit code and duration are returned.
 
             It is not interactive. All that it starts is ended with it, also in the background.
@@ -72,7 +75,7 @@ class WorkspaceTools:
             return await self._run(context, {"shell": command, "folder": folder, "timeout": timeout_seconds})
 
         @tool(name="run_python", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX, **self._options)
-        async def run_python(code: Code, context: ToolContext, timeout_seconds: Seconds = COMMAND_SECONDS) -> ToolReply:
+        async def run_python(code: Code, context: ToolContext, timeout_seconds: Seconds = COMMAND_SECONDS) -> object:  # noqa: D417
             """Run Python code in the workspace; what it prints, its exit code and its duration are returned.
 
             Each call is a new process: nothing is remembered but the files.
@@ -88,12 +91,12 @@ class WorkspaceTools:
 
     def _readers(self) -> Iterable[AnyTool]:
         @tool(name="read_file", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
-        async def read_file(
+        async def read_file(  # noqa: D417  # the context is hidden from the model
             path: str,
             context: ToolContext,
             first_line: Annotated[int, Field(ge=1)] = 1,
             lines: Annotated[int, Field(ge=1)] = LINES_MAX,
-        ) -> ToolReply:
+        ) -> object:
             """Read a text file of the workspace.
 
             Args:
@@ -105,7 +108,7 @@ class WorkspaceTools:
             return _reply(answer, _file_text(answer))
 
         @tool(name="list_files", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
-        async def list_files(context: ToolContext, folder: str = ".", *, recursive: bool = False) -> ToolReply:
+        async def list_files(context: ToolContext, folder: str = ".", *, recursive: bool = False) -> object:  # noqa: D417
             """List the files of a folder of the workspace, with their sizes in bytes.
 
             Args:
@@ -116,14 +119,14 @@ class WorkspaceTools:
             return _reply(answer, _listing(answer.result))
 
         @tool(name="search_files", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
-        async def search_files(
+        async def search_files(  # noqa: D417  # the context is hidden from the model
             pattern: Annotated[str, Field(min_length=1, max_length=2_000)],
             context: ToolContext,
             folder: str = ".",
             files: str = "*",
             *,
             regex: bool = False,
-        ) -> ToolReply:
+        ) -> object:
             """Search the text files of the workspace; each matching line is returned with its place.
 
             Args:
@@ -140,7 +143,7 @@ class WorkspaceTools:
 
     def _writers(self) -> Iterable[AnyTool]:
         @tool(name="write_file", sequential=True, idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
-        async def write_file(path: str, content: Code, context: ToolContext) -> ToolReply:
+        async def write_file(path: str, content: Code, context: ToolContext) -> object:  # noqa: D417
             """Write a file of the workspace, replacing what is there; missing folders are made.
 
             Args:
@@ -152,9 +155,9 @@ class WorkspaceTools:
             return _reply(answer, f"{made} {path}: {answer.result['size']:,} bytes")
 
         @tool(name="edit_file", at_most_once=True, sequential=True, timeout_seconds=FILE_SECONDS, **self._options)
-        async def edit_file(
+        async def edit_file(  # noqa: D417  # the context is hidden from the model
             path: str, old: Code, new: Code, context: ToolContext, *, replace_all: bool = False
-        ) -> ToolReply:
+        ) -> object:
             """Replace a part of a text file of the workspace.
 
             Args:
@@ -185,7 +188,8 @@ class WorkspaceTools:
 
 
 def _reply(answer: Answer, text: str) -> ToolReply:
-    return ToolReply(text="\n".join((*answer.notes, text)), workspace=answer.snapshot)
+    # it may be longer than any value of ours: whoever runs the tool cuts it and keeps the whole
+    return trusted(ToolReply, text="\n".join((*answer.notes, text)), workspace=answer.snapshot)
 
 
 def _ended(result: Mapping[str, Any]) -> str:

@@ -26,7 +26,6 @@ from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
-from holdfast.core.conversation.workspace_files import WorkspaceFiles
 
 INPUT_MARK: Final = "-input-"
 
@@ -137,8 +136,8 @@ class ExecutionState(JsonForm):
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)
     """Of each MCP server that remembers and runs beside a worker, the id of the process that answered last."""
-    workspace: WorkspaceFiles | None = Field(default=None, exclude_if=is_none)
-    """The files of its workspace; none before a call has left some, in this execution or before it."""
+    workspace_base: Digest | None = Field(default=None, exclude_if=is_none)
+    """The snapshot of the workspace's files that it began with; none for no files."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None
@@ -224,4 +223,6 @@ class SavedState(Frozen):
     """Which agent has the conversation since a handoff; none where nothing was handed over."""
     mcp_catalog: Digest | None = Field(default=None, exclude_if=is_none)
     """The catalog of MCP tools that its latest execution with any has pinned."""
+    workspace: Digest | None = Field(default=None, exclude_if=is_none)
+    """The latest snapshot of its workspace's files; none before a call has left some."""
     execution: ExecutionState | None = None

@@ -10,7 +10,6 @@ from holdfast.core.agent.hooks import ENDING
 from holdfast.core.agent.initial_state import as_defined
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.workspace_files import files_at_start
 from holdfast.core.loop import handoffs, headroom
 from holdfast.core.loop.events import (
     ApprovalDecided,
@@ -41,7 +40,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
         budget=event.budget,
         tenant=event.tenant,
         mcp_processes=state.execution.mcp_processes if state.execution else {},
-        workspace=files_at_start(state.execution.workspace if state.execution else None),
+        workspace_base=state.workspace,
     )
     state = _with_catalog(state, event).changed(
         event.at, execution=execution, execution_count=state.execution_count + 1

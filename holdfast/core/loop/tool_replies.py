@@ -12,7 +12,6 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
 from holdfast.core.conversation.steps import ToolExecution
-from holdfast.core.conversation.workspace_files import WorkspaceFiles
 from holdfast.core.loop.events import ToolReturned
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_results import ToolReply, is_json
@@ -55,8 +54,7 @@ def with_workspace_files(transition: Transition, execution: ToolExecution, event
     """Return a call's record with the snapshot of the files that it has left; the next calls begin with them."""
     if event.workspace is None or _DIGEST.match(event.workspace) is None:
         return execution
-    before = transition.execution.workspace
-    transition.change(workspace=WorkspaceFiles(base=before.base if before else None, latest=event.workspace))
+    transition.workspace = event.workspace
     return replace(execution, workspace=event.workspace)
 
 

@@ -47,7 +47,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store", "workspace")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -56,6 +56,7 @@ class Transition:
         self.store = before.context.store
         self.metadata = before.context.metadata
         self.handover = before.handover
+        self.workspace = before.workspace
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -69,6 +70,8 @@ class Transition:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
         if self.handover is not before.handover:
             changes["handover"] = self.handover
+        if self.workspace is not before.workspace:
+            changes["workspace"] = self.workspace
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before
@@ -218,11 +221,10 @@ class Transition:
         if traits is None or not traits.workspace:
             return None
         profile = self.rules.definition.workspace or WorkspaceProfile()
-        files = self.execution.workspace
         return WorkspaceUse(
             id=self._before.agent_id if profile.scope == "session" else self.execution.execution_id,
             profile=profile,
-            files=files.latest if files else None,
+            files=self.workspace,
         )
 
     def context_for(

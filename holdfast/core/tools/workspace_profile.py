@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Collection
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -30,6 +31,11 @@ Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", max
 """A name that Docker takes: of an image, a network, a runtime. It can never be read as an option."""
 
 
+Backend = Literal["docker", "folder"]
+
+BACKENDS: Final[tuple[str, ...]] = get_args(Backend)
+
+
 class WorkspaceProfile(SparseForm):
     """The workspace of an agent: one room for files and commands per run, or per session (`scope`).
 
@@ -39,7 +45,7 @@ class WorkspaceProfile(SparseForm):
     these `file_mb_max` alone.
     """
 
-    backend: Literal["docker", "folder"] = "docker"
+    backend: Backend = "docker"
     scope: Literal["execution", "session"] = "execution"
     image: Reference = DEFAULT_IMAGE
     network: Reference = "none"
@@ -60,3 +66,10 @@ class WorkspaceUse(SparseForm):
     id: Annotated[str, Field(min_length=1, max_length=WORKSPACE_ID_CHARS_MAX)]
     profile: WorkspaceProfile = WorkspaceProfile()
     files: Digest | None = Field(default=None, exclude_if=is_none)
+
+
+def missing_backend(name: str, available: Collection[str]) -> str:
+    """Return the error of an agent whose workspace needs a backend that a worker does not have."""
+    there = f"it has {', '.join(map(repr, sorted(available)))}" if available else "it has none"
+    remedy = f"start it with --workspace-{name}, or change `workspace: backend` of the agent"
+    return f"the workspace needs the backend {name!r}, which this worker was not given ({there}); {remedy}"

@@ -53,6 +53,7 @@ class Output:
         self.omitted = 0
 
     def add(self, data: bytes) -> None:
+        """Take what the command has written next."""
         self.total += len(data)
         head, rest = data[: self._left], data[self._left :]
         if head:
@@ -93,28 +94,28 @@ def run(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[
         os.set_blocking(end, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    source = tempfile.TemporaryFile(dir=runtime)
+    source = tempfile.TemporaryFile(dir=runtime)  # noqa: SIM115  # closed below
     source.write(body)
     source.seek(0)
     began = time.monotonic()
     try:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603  # what the model asked for
             argv,
             stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=environment(root.path, request.get("env") or {}),
-            preexec_fn=lambda: _enter(folder, request.get("limits") or {}),
+            preexec_fn=lambda: _enter(folder, request.get("limits") or {}),  # noqa: PLW1509  # it has no threads
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise Refused(f"the command could not be started: {error}")
+        raise Refused(f"the command could not be started: {error}") from None
     finally:
         source.close()
         os.close(folder)
     file = call_file(runtime, request["call"])
     with open(file, "w", encoding="ascii") as pid_file:
-        pid_file.write("%d %s" % (process.pid, started_at(process.pid)))
+        pid_file.write(f"{process.pid} {started_at(process.pid)}")
     try:
         status, timed_out, output = _follow(process, wake, began + float(request["timeout"]), request)
     finally:
@@ -153,8 +154,7 @@ def _follow(
     process: subprocess.Popen[bytes], wake: int, deadline: float, request: dict[str, Any]
 ) -> tuple[int, bool, Output]:
     """Read the output until the command has ended; return its wait status, and whether its time was up."""
-    assert process.stdout is not None
-    pipe = process.stdout.fileno()
+    pipe = process.stdout.fileno() if process.stdout else -1
     os.set_blocking(pipe, False)
     output = Output(int(request.get("output_max") or OUTPUT_BYTES_MAX))
     statuses: dict[int, int] = {}
@@ -166,7 +166,7 @@ def _follow(
             while process.pid not in statuses:
                 ready = {key.fd for key, _ in selector.select(TICK_SECONDS)}
                 if INPUT in ready and not os.read(INPUT, 1):
-                    raise Gone
+                    raise Gone  # noqa: TRY301  # what was started ends first
                 if wake in ready:
                     os.read(wake, 512)
                 if pipe in ready and not _pump(pipe, output):

@@ -31,9 +31,7 @@ def read(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> di
         size = os.fstat(file.fileno()).st_size
         if request.get("raw"):
             if size > int(request["bytes_max"]):
-                raise Refused(
-                    "%s has %d bytes, at most %d can be read" % (shown(request["path"]), size, request["bytes_max"])
-                )
+                raise Refused(f"{shown(request['path'])} has {size:,} bytes, at most {request['bytes_max']:,} are read")
             write_frame(CONTENT, file.read(int(request["bytes_max"])))
             return {"size": size}
         if b"\0" in file.read(BINARY_CHECK_BYTES):
@@ -65,7 +63,7 @@ def edit(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dic
     with os.fdopen(root.open_file(path), "rb") as file:
         content = file.read(EDITED_BYTES_MAX + 1)
     if len(content) > EDITED_BYTES_MAX:
-        raise Refused("%s has more than %d bytes; change it by a command" % (shown(path), EDITED_BYTES_MAX))
+        raise Refused(f"{shown(path)} has more than {EDITED_BYTES_MAX:,} bytes; change it by a command")
     if not old:
         raise Refused("the text to replace is empty; give a part of the file, or write the whole file")
     count = content.count(old)
@@ -74,7 +72,7 @@ def edit(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dic
             f"the text to replace is not in {shown(path)}; read the file and give it exactly, blanks included"
         )
     if count > 1 and not request.get("all"):
-        raise Refused("the text to replace is %d times in %s; give more of its surroundings" % (count, shown(path)))
+        raise Refused(f"the text to replace is {count} times in {shown(path)}; give more of its surroundings")
     _replace(root, path, content.replace(old, body))
     return {"replaced": count, "line": content[: content.index(old)].count(b"\n") + 1}
 
@@ -93,7 +91,7 @@ def _replace(root: Root, path: str, content: bytes) -> bool:
             if not stat.S_ISREG(before.st_mode):
                 raise Refused(f"{shown(path)} is {kind_of(before.st_mode)}; it is not replaced")
             mode = stat.S_IMODE(before.st_mode) & 0o777
-        unfinished = ".holdfast-%d.tmp" % os.getpid()
+        unfinished = f".holdfast-{os.getpid()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         opened = os.open(unfinished, flags, 0o666, dir_fd=parent)
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.workspace.inside.commands import run
 from holdfast.workspace.inside.file_operations import edit, list_files, read, write
 from holdfast.workspace.inside.frames import Gone, read_request, write_result
-from holdfast.workspace.inside.paths import Refused, Root, shown
+from holdfast.workspace.inside.paths import Refused, Root, problem_of, shown
 from holdfast.workspace.inside.processes import kill_call
 from holdfast.workspace.inside.search import search
 from holdfast.workspace.inside.snapshots import is_current, restore, take
@@ -70,8 +70,7 @@ def _result(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
     except Refused as refused:
         result = {"status": "refused", "message": str(refused)}
     except OSError as error:
-        where = f": {shown(os.fsdecode(error.filename))}" if isinstance(error.filename, (str, bytes)) else ""
-        result = {"status": "refused", "message": f"{error.strerror or error}{where}"}
+        result = {"status": "refused", "message": problem_of(error)}
     try:
         if name in CHANGING and result["status"] == "done" and request.get("snapshot"):
             result["snapshot"] = take(root, runtime, request)

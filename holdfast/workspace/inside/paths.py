@@ -40,6 +40,12 @@ def shown(path: str) -> str:
     return ascii(path)
 
 
+def problem_of(error: OSError) -> str:
+    """Return an error of the system's as text, with the file that it is about."""
+    where = f": {shown(os.fsdecode(error.filename))}" if isinstance(error.filename, (str, bytes)) else ""
+    return f"{error.strerror or error}{where}"
+
+
 def kind_of(mode: int) -> str:
     """Return what a file is that is not a regular one."""
     return next((name for test, name in KINDS if test(mode)), "a file of an unknown kind")
@@ -116,7 +122,7 @@ class Root:
         if "\0" in path:
             raise Refused(f"a path cannot hold the character NUL: {shown(path[:200])}")
         if len(path) > PATH_CHARS_MAX:
-            raise Refused("the path has %d characters, at most %d are allowed" % (len(path), PATH_CHARS_MAX))
+            raise Refused(f"the path has {len(path):,} characters, at most {PATH_CHARS_MAX:,} are allowed")
         return _split(self._inner(path, path) if os.path.isabs(path) else path)
 
     def _inner(self, absolute: str, path: str) -> str:

@@ -39,7 +39,7 @@ def started_at(pid: int) -> str:
 def _fields(pid: int) -> list[str]:
     """Return what /proc says of a process behind its name: state, parent, group, session."""
     try:
-        with open("/proc/%d/stat" % pid, "rb") as stat:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].decode("ascii", "replace").split()
     except OSError:
         return []

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.workspace.inside.file_operations import BINARY_CHECK_BYTES, DEPTH_MAX, walk
-from holdfast.workspace.inside.paths import Refused, Root, shown
+from holdfast.workspace.inside.paths import Refused, Root, problem_of, shown
 
 MATCHES_MAX = 200
 """The most matches that one search shows."""
@@ -55,9 +55,9 @@ def search(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> 
         answer = file.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-        raise Refused("the search took more than %d s; simplify the pattern or name a folder" % SECONDS_MAX)
+        raise Refused(f"the search took more than {SECONDS_MAX} s; simplify the pattern or name a folder")
     if status:
-        raise Refused("the search ended without a result (wait status %d)" % status)
+        raise Refused(f"the search ended without a result (wait status {status})")
     result: dict[str, Any] = json.loads(answer)
     if "refused" in result:
         raise Refused(result["refused"])
@@ -67,8 +67,10 @@ def search(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> 
 def _answer(root: Root, request: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
     try:
         return _matches(root, request, pattern)
-    except (Refused, OSError) as error:
-        return {"refused": str(error)}
+    except Refused as refused:
+        return {"refused": str(refused)}
+    except OSError as error:
+        return {"refused": problem_of(error)}
 
 
 def _matches(root: Root, request: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:

@@ -132,20 +132,20 @@ def _scan(root: Root, before: _Index) -> tuple[dict[str, Any], _Index, list[str]
     try:
         for path, facts, target in walk(folder, DEPTH_MAX):
             if len(files) + len(folders) + len(links) >= FILES_MAX:
-                raise Refused("there are more than %d files" % FILES_MAX)
+                raise Refused(f"there are more than {FILES_MAX:,} files")
             mode = stat.S_IMODE(facts.st_mode) & 0o777
             if stat.S_ISDIR(facts.st_mode):
                 folders.append([path, mode])
                 if path.count("/") + 1 >= DEPTH_MAX:
-                    raise Refused("folders are more than %d deep" % DEPTH_MAX)
+                    raise Refused(f"folders are more than {DEPTH_MAX} deep")
             elif stat.S_ISLNK(facts.st_mode):
                 links.append([path, target])
             elif stat.S_ISREG(facts.st_mode):
                 total += facts.st_size
                 if facts.st_size > FILE_BYTES_MAX:
-                    raise Refused("%s has %d bytes, more than %d" % (shown(path), facts.st_size, FILE_BYTES_MAX))
+                    raise Refused(f"{shown(path)} has {facts.st_size:,} bytes, more than {FILE_BYTES_MAX:,}")
                 if total > TOTAL_BYTES_MAX:
-                    raise Refused("the files have more than %d bytes in all" % TOTAL_BYTES_MAX)
+                    raise Refused(f"the files have more than {TOTAL_BYTES_MAX:,} bytes in all")
                 signature = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
                 entry = before.get(path)
                 sha = entry[4] if entry and entry[:4] == signature else _sha(root, path)
