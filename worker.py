@@ -51,6 +51,9 @@ from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address
+from holdfast.workspace.calls import WorkspaceCalls
+from holdfast.workspace.tools import WorkspaceTools
+from holdfast.workspace.worker_backends import WorkspaceBackends
 from workers import make_tools_worker, make_worker
 
 STUBBORN_SECONDS: Final = 2.0
@@ -109,6 +112,10 @@ async def serve(
     if not tools_only:
         toolset = with_fetch_tool(toolset, results)
         toolset = RecordTools(records, whose).with_records_tool(toolset)
+    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, settings.namespace)
+    queue = settings.task_queue if tools_only else settings.workspace_queue
+    if settings.workspaces or settings.workspace_queue:
+        toolset = toolset.joined(WorkspaceTools(WorkspaceCalls(workspaces.by_name, records), queue).toolset())
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
@@ -119,6 +126,8 @@ async def serve(
     )
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
+        sys.stderr.write(f"warning: {problem}\n")
+    for problem in workspaces.warnings:
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client)
     if model is None:
@@ -142,7 +151,7 @@ async def serve(
         loop.add_signal_handler(number, _on_signal, stopping, guardian)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
-    async with guardian, workers:
+    async with guardian, workspaces, workers:
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
@@ -237,6 +246,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
     parser.add_argument("--mcp", type=Path, metavar="FILE", help="the MCP servers that agents may name")
     parser.add_argument("--mcp-inline", action="store_true", help="let definitions describe MCP servers themselves")
+    parser.add_argument("--workspace", dest="workspaces", action="append", default=[], metavar="BACKEND")
+    parser.add_argument("--workspace-queue", metavar="QUEUE", help="where the tools of workspaces are served")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument(
@@ -259,6 +270,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         encryption_key_file=options.encryption_key_file,
         mcp_file=options.mcp,
         mcp_inline=options.mcp_inline,
+        workspaces=options.workspaces,
+        workspace_queue=options.workspace_queue,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

@@ -70,6 +70,10 @@ class WorkspaceBackend(Protocol):
         """End the workspace and all that runs in it, and forget its files. Never raises for one that is gone."""
         ...
 
+    async def sweep(self) -> int:
+        """Remove what is left of workspaces that have ended; return how many. Never raises: it is tidiness alone."""
+        ...
+
     async def close(self) -> None:
         """Let go of connections and threads; workspaces stay."""
         ...

@@ -100,6 +100,11 @@ class FolderBackend:
         """Remove the folder."""
         await asyncio.to_thread(_remove, self._folders(workspace)[0].parent)
 
+    async def sweep(self) -> int:
+        """Remove the folders whose lease is over."""
+        self._swept_at = time.monotonic()
+        return await asyncio.to_thread(self._sweep)
+
     async def close(self) -> None:
         """Wait for the programs whose calls were cancelled."""
         await asyncio.gather(*self._endings, return_exceptions=True)
@@ -119,13 +124,15 @@ class FolderBackend:
         os.utime(runtime)  # its lease
         return made
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> int:
         """Remove the folders whose lease is over and in which nothing runs."""
+        removed = 0
         with suppress(OSError):
             for folder in list(self._path.iterdir()):
                 with suppress(OSError):
                     if time.time() - (folder / "runtime").stat().st_mtime > FOLDER_LEASE_SECONDS:
-                        _remove_unused(folder)
+                        removed += _remove_unused(folder)
+        return removed
 
     def _end(self, process: Process) -> None:
         """Close the program's input, and have it killed if it does not end; nobody waits for it."""
@@ -153,13 +160,14 @@ async def _error_of(process: Process) -> str:
     return f"the workspace's program ended without a result: {last or 'it was killed'}"
 
 
-def _remove_unused(folder: Path) -> None:
+def _remove_unused(folder: Path) -> bool:
     with (folder / "runtime" / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return
+            return False
         _remove(folder)
+        return True
 
 
 def _remove(folder: Path) -> None:

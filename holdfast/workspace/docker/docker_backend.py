@@ -61,7 +61,10 @@ class DockerBackend:
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS_MAX):
                 try:
-                    async with asyncio.timeout(ANSWER_SECONDS_MAX), aclosing(self.execute(workspace, request)) as pieces:
+                    async with (
+                        asyncio.timeout(ANSWER_SECONDS_MAX),
+                        aclosing(self.execute(workspace, request)) as pieces,
+                    ):
                         async for _ in pieces:
                             pass
                 except (TimeoutError, WorkspaceUnavailable, WorkspaceLost):
