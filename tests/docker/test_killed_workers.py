@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 METHODS = ("inspect_container", "inspect_image", "create_container", "start", "exec_create", "exec_start", "kill")
 MOMENTS = tuple(f"{when} {method}" for method in (*METHODS, "remove_container") for when in ("before", "after"))
 WORKERS = (
-    *((f"ws-{number}", moment) for number, moment in enumerate(MOMENTS)),
-    *((f"shared-{number // 2}", "under way") for number in range(8)),
+    *((f"ws-{number}", moment) for number, moment in enumerate(2 * MOMENTS)),
+    *((f"shared-{number // 2}", "under way") for number in range(18)),
 )
 """Workspace and moment of each; the last ones use a workspace by twos."""
 
@@ -57,6 +57,7 @@ async def test_no_container_is_left_a_minute_after_its_workers_were_killed(
         assert len(now) == len(set(now)), "two containers of one id"
         seen |= set(now)
         await asyncio.sleep(0.2)
+    assert len(WORKERS) == 50
     codes = dict(zip(WORKERS, await working, strict=True))
     assert {worker: code for worker, code in codes.items() if code != -signal.SIGKILL} == {}, "each died at its moment"
     assert seen
