@@ -106,8 +106,8 @@ async def test_the_coder_is_killed_half_way_finishes_and_is_forked_with_files_of
     assert "passes" in state.final_response
     assert sum("its outcome is unknown" in each for each in results(state)) == 1, "the worker was killed in a call"
     assert "+    for word in text.lower().split():" in patch
-    assert "words.py.orig" in results(forked)[1 - 1]
-    assert "fix.patch" not in results(forked)[0], "the fork has the files from before the last step"
+    assert "words.py.orig" in results(forked.state)[0]
+    assert "fix.patch" not in results(forked.state)[0], "the fork has the files from before the last step"
     assert all("fix.patch" in each for each in listed), "and has made its own since"
     again = cli(settings, fork.agent_id, "get", "fix.patch").decode()
     assert again != patch
