@@ -41,7 +41,8 @@ NAMESPACE: Final = "bench"
 EPILOG: Final = """\
   cold       from nothing to the end of `true`: container made and started, program installed, command run
   warm       `true` in a container that is there, lease renewed; `exec`: the same by Docker's API alone (create, start,
-             read); `docker exec`: by Docker's program. They alternate; the difference of the medians is judged
+             read); `docker exec`: by Docker's program. They alternate; the difference of the medians of `warm` and
+             `exec`, the quicker one, is judged
   stop       from the stop to a process list of the container without the command, which ignores SIGTERM
   restored   from nothing to the end of `true`, with 500 files of 4 KB restored before
 
@@ -115,11 +116,14 @@ class Stage:
         while not await asyncio.to_thread(self.runs, "sleep 77"):  # noqa: ASYNC110  # another process's begin
             await asyncio.sleep(LOOK_SECONDS)
         began = time.monotonic()
-        await self.backend.kill(self.place, [request_bytes({"op": "kill", "call": "call"})])
+        running.cancel()  # as a stopped call does: its input is closed, and a second program ends it
+        ending = asyncio.create_task(
+            self.backend.kill(self.place, [request_bytes({"op": "kill", "call": "call"})])
+        )
         while await asyncio.to_thread(self.runs, "sleep 77"):  # noqa: ASYNC110  # another process's end
             await asyncio.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
-        await running
+        await asyncio.gather(running, ending, return_exceptions=True)
         return seconds
 
 
@@ -159,11 +163,11 @@ async def measure(stage: Stage, trials: int) -> Seconds:
 def goals(seconds: Seconds) -> list[Goal]:
     """Judge the medians, of a stop the slowest."""
     cold, stop = median(seconds["cold"]), max(seconds["stop"])
-    above = median(seconds["warm"]) - median(seconds["docker exec"])
+    above = median(seconds["warm"]) - median(seconds["exec"])
     return [
         Goal(f"cold command <= {COLD_SECONDS_MAX:g} s", f"{cold:.2f} s", cold <= COLD_SECONDS_MAX),
         Goal(
-            f"warm command <= {1000 * WARM_SECONDS_MAX:g} ms above docker exec",
+            f"warm command <= {1000 * WARM_SECONDS_MAX:g} ms above an exec by the API",
             f"{1000 * above:.0f} ms",
             above <= WARM_SECONDS_MAX,
         ),

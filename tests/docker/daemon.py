@@ -80,14 +80,15 @@ def parsed(received: bytes) -> Ran:
 
 
 class Daemon:
-    """The daemon as the tests look at it: the containers of one namespace alone."""
+    """The daemon as the tests look at it: the containers of one namespace alone, or those that `label` chooses."""
 
-    def __init__(self, api: APIClient, namespace: str) -> None:
+    def __init__(self, api: APIClient, namespace: str, label: str = "") -> None:
         self.api = api
         self.namespace = namespace
+        self._label = label or f"{LABEL_NAMESPACE}={namespace}"
 
     def containers(self, *, all_states: bool = False) -> list[dict[str, Any]]:
-        return list(self.api.containers(all=all_states, filters={"label": f"{LABEL_NAMESPACE}={self.namespace}"}))
+        return list(self.api.containers(all=all_states, filters={"label": self._label}))
 
     def names(self, *, all_states: bool = False) -> list[str]:
         return sorted(name.lstrip("/") for each in self.containers(all_states=all_states) for name in each["Names"])

@@ -1,14 +1,16 @@
 """`Containers`: the containers of workspaces, made where they are missing, renewed, ended and swept up.
 
-Nothing about a container is remembered that Docker does not know: any worker of a host finds it by its name, and a
+Nothing that is remembered of a container is relied on: any worker of a host finds it by its name, and a
 container ends by itself when nobody renews its lease.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +59,7 @@ class Containers:
     def __init__(self, engine: DockerEngine, namespace: str) -> None:
         self._engine = engine
         self._namespace = namespace
-        self._known: dict[str, tuple[str, str]] = {}  # name: the profile's digest, the container's id
+        self._known: dict[str, _Known] = {}
 
     async def ensure(self, workspace: Workspace) -> bool:
         """Have the workspace's container run, with a fresh lease, and return whether it is a new one.
@@ -67,8 +69,8 @@ class Containers:
         profile = workspace.profile
         name = container_name(workspace.id, self._namespace)
         labels = container_labels(workspace, self._namespace)
-        digest, identity = self._known.get(name, ("", ""))
-        if digest == labels[LABEL_PROFILE] and await self._signalled(identity, RENEWAL_SIGNAL):
+        known = self._known.get(name)
+        if known is not None and known.profile == labels[LABEL_PROFILE] and await self._renewed_lately(known):
             return False
         try:
             async with asyncio.timeout(ENSURE_SECONDS_MAX):
@@ -81,14 +83,24 @@ class Containers:
         except EngineRefused as error:
             raise WorkspaceUnavailable(_refusal(error, profile)) from error
         while len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[name] = labels[LABEL_PROFILE], identity
+            self._known.pop(next(iter(self._known)), None)
+        self._known[name] = _Known(labels[LABEL_PROFILE], identity, time.monotonic())
         return created
+
+    async def _renewed_lately(self, known: _Known) -> bool:
+        """Renew the lease unless that was done a moment ago; return whether the container still runs."""
+        if time.monotonic() - known.renewed < RENEWED_SECONDS_MAX:
+            return True
+        if not await self._signalled(known.identity, RENEWAL_SIGNAL):
+            return False
+        known.renewed = time.monotonic()
+        return True
 
     def _reference(self, workspace: Workspace) -> str:
         """Return the container's id, which no later container of that name shares; the name where it is not known."""
         name = container_name(workspace.id, self._namespace)
-        return self._known.get(name, ("", name))[1]
+        known = self._known.get(name)
+        return name if known is None else known.identity
 
     async def _ensured(self, name: str, labels: Mapping[str, str], profile: WorkspaceProfile) -> tuple[bool, str]:
         """Make and start the container unless it runs; what another worker does to it meanwhile only repeats this."""
@@ -171,6 +183,7 @@ class Containers:
         try:
             stream = await self._engine.execute(container, PROGRAM_COMMAND, COMMAND_USER)
         except EngineRefused as error:
+            self._known.pop(container_name(workspace.id, self._namespace), None)
             raise WorkspaceUnavailable(f"Docker refused to start a command in the workspace: {error}") from error
         renewing = asyncio.create_task(self._renewed(workspace))
         try:
@@ -202,12 +215,6 @@ class Containers:
             await self._engine.call(lambda api: api.remove_container(container, force=True, v=True))
         while await self._inspected(container) is not None:
             await asyncio.sleep(POLL_SECONDS)
-
-    async def succeeded(self, stream: ExecStream) -> bool:
-        """Whether the program of an ended stream has ended well, as far as Docker tells."""
-        with suppress(WorkspaceUnavailable, EngineRefused):
-            return await self._engine.call(lambda api: api.exec_inspect(stream.identity)["ExitCode"]) == 0
-        return False
 
     async def loss(self, workspace: Workspace, complaint: str) -> WorkspaceLost:
         """Return the error for a program that ended without an answer: what has become of it and its container."""
@@ -252,7 +259,19 @@ class Containers:
 
 
 KNOWN_MAX: Final = 10_000
-"""The most containers whose profile is remembered, which saves a call of the API per command."""
+"""The most containers that are remembered, which saves one or two calls of the API per command."""
+
+RENEWED_SECONDS_MAX: Final = 5.0
+"""A lease that was renewed so lately is not renewed again for the next command."""
+
+
+@dataclass
+class _Known:
+    """A container as this worker saw it last: its profile's digest, its id, and when its lease was renewed."""
+
+    profile: str
+    identity: str
+    renewed: float
 
 
 class _Repeated(Exception):

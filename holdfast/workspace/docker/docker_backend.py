@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from typing import Final
@@ -12,6 +13,7 @@ from holdfast.workspace.backend import KILL_SECONDS_MAX, Workspace, WorkspaceLos
 from holdfast.workspace.docker.containers import Containers
 from holdfast.workspace.docker.engine import DockerEngine, EngineRefused
 from holdfast.workspace.docker.exec_stream import STDOUT, ExecStream
+from holdfast.workspace.inside.frames import RESULT
 
 ANSWER_SECONDS_MAX: Final = 2.0
 """How long the program may take to end a call. Then the whole container is ended."""
@@ -20,6 +22,38 @@ COMPLAINT_BYTES_MAX: Final = 2_000
 """How much of the end of the program's standard error is kept for a message."""
 
 SENT_BYTES: Final = 64 * 1024
+
+SWEEP_SECONDS_MAX: Final = 30.0
+"""How long a worker's start may wait for the sweep."""
+
+FRAME_HEADER: Final = struct.Struct(">cI")
+"""What `inside.frames` puts before each frame: its kind and its size."""
+
+
+class AnswerEnd:
+    """Looks through an answer for its last frame: an answer without a result is a loss."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._header = b""
+        self._left = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece."""
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                continue
+            missing = FRAME_HEADER.size - len(self._header)
+            self._header += data[at : at + missing]
+            at += missing
+            if len(self._header) == FRAME_HEADER.size:
+                kind, self._left = FRAME_HEADER.unpack(self._header)
+                self.complete = kind == RESULT
+                self._header = b""
 
 
 class DockerBackend:
@@ -40,10 +74,11 @@ class DockerBackend:
         """
         async with self._containers.program(workspace) as stream:
             sending = asyncio.create_task(_send(stream, request))
-            complaint = b""
+            complaint, answer = b"", AnswerEnd()
             try:
                 async for source, data in stream.pieces():
                     if source == STDOUT:
+                        answer.add(data)
                         yield data
                     else:
                         complaint = (complaint + data)[-COMPLAINT_BYTES_MAX:]
@@ -53,7 +88,7 @@ class DockerBackend:
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-            if broken or not await self._containers.succeeded(stream):
+            if not answer.complete:
                 raise await self._containers.loss(workspace, broken or printable(complaint.decode("utf-8", "replace")))
 
     async def kill(self, workspace: Workspace, request: Iterable[bytes]) -> None:
@@ -77,8 +112,9 @@ class DockerBackend:
     async def sweep(self) -> int:
         """Remove what is left of containers that have never run or do not run any more; return how many."""
         try:
-            return await self._containers.sweep()
-        except (EngineRefused, WorkspaceUnavailable):  # those who need Docker are told; nothing depends on this
+            async with asyncio.timeout(SWEEP_SECONDS_MAX):
+                return await self._containers.sweep()
+        except (EngineRefused, WorkspaceUnavailable, TimeoutError):  # those who need Docker are told; nothing depends on this
             return 0
 
     async def close(self) -> None:

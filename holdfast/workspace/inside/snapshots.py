@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import struct
 import time
@@ -169,6 +168,8 @@ def _sha(root: Root, path: str) -> str:
 
 
 def _empty(path: str) -> None:
+    import shutil  # noqa: PLC0415  # a restore is rare, and each command would wait for it
+
     for entry in list(os.scandir(path)):
         if entry.is_dir(follow_symlinks=False):
             _open_up(entry.path)
