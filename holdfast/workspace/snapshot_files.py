@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -29,7 +30,7 @@ class SnapshotFiles:
         self._snapshots = SnapshotStore(store)
 
     async def listed(self, digest: str, path: str = ".") -> list[SnapshotFile]:
-        """Return the files at and below `path`. Raises InvalidInput where there is none, ObjectMissing, StorageFailed."""
+        """Return the files at and below `path`. Raises InvalidInput without any, ObjectMissing, StorageFailed."""
         manifest, place = await self._snapshots.manifest(digest), _place(path)
         files = [each for name, each in manifest.files.items() if _below(name, place)]
         if not files and place and place not in manifest.folders:
@@ -59,11 +60,11 @@ class SnapshotFiles:
         Raises InvalidInput for what cannot be read, is too large, or would be in the way.
         """
         before, place = await self._snapshots.manifest(digest), _place(path)
-        if not place and not source.is_dir():
-            place = source.name
         contents: list[bytes] = []
         files, folders = dict(before.files), dict(before.folders)
-        for name, mode, content in _read(source):
+        for name, mode, content in await asyncio.to_thread(lambda: list(_read(source))):
+            if not name and not place:
+                place = source.name
             where = posixpath.join(place, name) if name else place
             folders |= {each: FOLDER_MODE for each in _parents(where) if each not in folders}
             files[where] = SnapshotFile(where, mode, len(content), sha256(content).hexdigest())

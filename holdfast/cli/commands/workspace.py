@@ -32,7 +32,7 @@ class Action(StrEnum):
 
 
 @with_server()
-def workspace(  # noqa: PLR0913  # options are parameters
+def workspace(
     reference: Annotated[
         str, typer.Argument(metavar="ID", help="A run, a session, a snapshot's digest, or new: no files.")
     ],

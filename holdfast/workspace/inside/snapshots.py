@@ -70,7 +70,7 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"digest": digest, "contents": 0}
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
     wanted: dict[str, str] = {}
-    for path, _, _, sha in manifest["files"]:
+    for path, _, _, sha in manifest["files"]:  # a digest is read once
         if sha not in earlier:
             wanted.setdefault(sha, path)
     write_frame_list(data)
