@@ -83,9 +83,9 @@ class FolderBackend:
             while piece := await process.stdout.read(CHUNK_BYTES):
                 yield piece
             process.stdin.close()
-            error = await _error_of(process)
+            problem = await _error_of(process)
             if await process.wait():
-                raise WorkspaceLost(error)
+                raise WorkspaceLost(problem)
         finally:
             self._end(process)
 

@@ -28,7 +28,7 @@ def adopt_orphans() -> bool:
     try:
         import ctypes  # noqa: PLC0415  # a small image has none
 
-        return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
@@ -82,7 +82,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def end_session(session: int, grace: float = GRACE_SECONDS) -> None:
-    """End the processes of a session that another program leads: SIGTERM, a grace, SIGKILL; wait until they are gone."""
+    """End the processes of a session that another program leads: SIGTERM, a grace, SIGKILL; wait until all are gone."""
     for pid in _members(session, None):
         send(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
