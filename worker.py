@@ -50,6 +50,7 @@ from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
+from holdfast.storage.records import Records
 from holdfast.telemetry.metrics_endpoint import metrics_address
 from holdfast.workspace.calls import WorkspaceCalls
 from holdfast.workspace.tools import WorkspaceTools
@@ -108,14 +109,11 @@ async def serve(
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
-    toolset = load_toolset(settings.modules)
+    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, settings.namespace)
+    toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
     if not tools_only:
         toolset = with_fetch_tool(toolset, results)
         toolset = RecordTools(records, whose).with_records_tool(toolset)
-    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, settings.namespace)
-    queue = settings.task_queue if tools_only else settings.workspace_queue
-    if settings.workspaces or settings.workspace_queue:
-        toolset = toolset.joined(WorkspaceTools(WorkspaceCalls(workspaces.by_name, records), queue).toolset())
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
@@ -125,9 +123,7 @@ async def serve(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
-    for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
-        sys.stderr.write(f"warning: {problem}\n")
-    for problem in workspaces.warnings:
+    for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client)
     if model is None:
@@ -167,6 +163,14 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
+
+
+def _workspace_tools(settings: Settings, workspaces: WorkspaceBackends, records: Records, *, alone: bool) -> Toolset:
+    """Return the tools of workspaces, where the settings have any; a worker that is for tools `alone` serves them."""
+    if not settings.workspaces and not settings.workspace_queue:
+        return Toolset()
+    calls = WorkspaceCalls(workspaces.by_name, records)
+    return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
 
 
 async def _close(model: Model) -> None:

@@ -56,9 +56,7 @@ def snapshot(count: int) -> tuple[str, bytes]:
     """Return the digest and the packed parts of a snapshot of so many files."""
     contents = [os.urandom(FILE_BYTES) for _ in range(count)]
     files = [[f"file-{n:04}", 0o644, FILE_BYTES, hashlib.sha256(each).hexdigest()] for n, each in enumerate(contents)]
-    manifest = json.dumps(
-        {"files": files, "folders": [], "links": []}, separators=(",", ":"), sort_keys=True
-    ).encode()
+    manifest = json.dumps({"files": files, "folders": [], "links": []}, separators=(",", ":"), sort_keys=True).encode()
     packed = b"".join(struct.pack(">I", len(each)) + each for each in (manifest, *contents))
     return hashlib.sha256(manifest).hexdigest(), packed
 
@@ -117,9 +115,7 @@ class Stage:
             await asyncio.sleep(LOOK_SECONDS)
         began = time.monotonic()
         running.cancel()  # as a stopped call does: its input is closed, and a second program ends it
-        ending = asyncio.create_task(
-            self.backend.kill(self.place, [request_bytes({"op": "kill", "call": "call"})])
-        )
+        ending = asyncio.create_task(self.backend.kill(self.place, [request_bytes({"op": "kill", "call": "call"})]))
         while await asyncio.to_thread(self.runs, "sleep 77"):  # noqa: ASYNC110  # another process's end
             await asyncio.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
@@ -181,7 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="bench.workspace", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--image", default="python:3.13-slim", help="an image with python3 that is there")
-    parser.add_argument("--trials", type=int, default=TRIALS, help=f"of each kind; half of them cold (default {TRIALS})")
+    parser.add_argument(
+        "--trials", type=int, default=TRIALS, help=f"of each kind; half of them cold (default {TRIALS})"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
     options = parser.parse_args(arguments)
     host = os.environ.get("DOCKER_HOST", SOCKET_DEFAULT)

@@ -80,7 +80,8 @@ class Settings:
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
         commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE, HOLDFAST_MCP, HOLDFAST_MCP_INLINE (1 or 0),
-        HOLDFAST_WORKSPACES (with commas between) and HOLDFAST_WORKSPACE_QUEUE; and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        HOLDFAST_WORKSPACES (with commas between) and HOLDFAST_WORKSPACE_QUEUE; and, which no argument has,
+        HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
 
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """

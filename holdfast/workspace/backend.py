@@ -5,8 +5,9 @@ A backend starts one program in the workspace for each request, `inside.program.
     python3 -I -S -c PROGRAM ROOT RUNTIME
 
 ROOT is the folder that the agent sees as its files, RUNTIME one of the workspace's own beside it: it holds the pids of
-running commands, the lock and the index of the last snapshot, and dies with the workspace. The program reads the request
-from standard input, which stays open: when it ends early, the caller is gone and the program ends what it has started.
+running commands, the lock and the index of the last snapshot, and dies with the workspace. The program reads the
+request from standard input, which stays open: when it ends early, the caller is gone and the program ends what it
+has started.
 It writes frames (`inside.frames`) to standard output, the result last. Standard error is for a program that could not
 start at all.
 """

@@ -1,4 +1,4 @@
-"""`WorkspaceCalls`: one operation in a run's workspace, with the files that the run is to have, and its snapshot after."""
+"""`WorkspaceCalls`: one operation in a run's workspace, on the files that the run is to have, and its snapshot."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 RESTORED: Final = (
     "[the workspace was not there any more: its files are as the last call left them, and no program runs]"
 )
+
+UNSAVED: Final = "[no snapshot was made of the files ({}): they are lost if the workspace is]"
 
 OutputListener = Callable[[bytes], None]
 
@@ -146,16 +148,16 @@ class WorkspaceCalls:
         made = answer.result.get("snapshot")
         if not isinstance(made, dict):
             return
+        if "left_out" in made:
+            answer.notes = (*answer.notes, UNSAVED.format(f"{made['left_out']}; remove what need not be kept"))
+            return
         try:
-            if "left_out" in made:
-                raise StorageFailed(f"{made['left_out']}; remove what need not be kept")
             digest, parts = str(made["digest"]), unpacked(answer.contents)
             if digest != before:
                 await self._snapshots.write(digest, parts, before)
             answer.snapshot = digest
         except StorageFailed as error:
-            note = f"[no snapshot was made of the files ({error.message}): they are lost if the workspace is]"
-            answer.notes = (*answer.notes, note)
+            answer.notes = (*answer.notes, UNSAVED.format(error.message))
 
 
 def unpacked(data: bytes) -> list[bytes]:

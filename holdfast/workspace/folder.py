@@ -1,10 +1,10 @@
-"""`FolderBackend`: workspaces as folders of the worker's, for development. No boundary: commands run as the worker's user.
+"""`FolderBackend`: workspaces in folders, for development. No boundary: commands run as the worker's user.
 
     workspaces/DIGEST/files      what the agent sees as its files
     workspaces/DIGEST/runtime    the program's own
 
-DIGEST is that of the workspace's id. A folder that was not used for FOLDER_LEASE_SECONDS is removed, as a container ends
-by its lease; the next call restores its files from the last snapshot.
+DIGEST is that of the workspace's id. A folder that was not used for FOLDER_LEASE_SECONDS is removed, as a container
+ends by its lease; the next call restores its files from the last snapshot.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class FolderBackend:
             while piece := await process.stdout.read(CHUNK_BYTES):
                 yield piece
             process.stdin.close()
-            error = await _error_of(process)
+            problem = await _error_of(process)
             if await process.wait():
-                raise WorkspaceLost(error)
+                raise WorkspaceLost(problem)
         finally:
             self._end(process)
 

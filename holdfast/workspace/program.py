@@ -1,4 +1,4 @@
-"""The source of the program that a backend starts in a workspace: the modules of `inside`, as one argument of Python."""
+"""The program that a backend starts in a workspace: the modules of `inside`, as one argument of Python."""
 
 from __future__ import annotations
 

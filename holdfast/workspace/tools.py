@@ -15,7 +15,6 @@ from holdfast.core.base.frozen import trusted
 from holdfast.core.tools.call_context import PROGRESS_TEXT_CHARS_MAX
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
-from holdfast.core.tools.tool_traits import ToolOptions
 from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.core.tools.workspace_profile import BACKENDS, WORKSPACE
 from holdfast.workspace.calls import Answer, WorkspaceCalls
@@ -49,17 +48,18 @@ class WorkspaceTools:
         self._calls = calls
         # which backends the workers of another queue have, they say themselves when a call comes
         self._backends = tuple(calls.backends) if task_queue is None else BACKENDS
-        self._options: ToolOptions = {} if task_queue is None else {"task_queue": task_queue}
+        self._task_queue = task_queue
 
     def toolset(self) -> Toolset:
         """Return the tools and the capability that contains them."""
-        tools = (*self._commands(), *self._readers(), *self._writers())
-        tools = tuple(replace(each, traits=each.traits.model_copy(update={"workspace": True})) for each in tools)
+        made = (*self._commands(), *self._readers(), *self._writers())
+        place = {"workspace": True, "task_queue": self._task_queue}
+        tools = tuple(replace(each, traits=each.traits.model_copy(update=place)) for each in made)
         bundle = Capability(name=WORKSPACE, tools=tuple(each.name for each in tools))
         return Toolset(tools=tools, capabilities=(bundle,), workspaces=self._backends)
 
     def _commands(self) -> Iterable[AnyTool]:
-        @tool(name="shell", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX, **self._options)
+        @tool(name="shell", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX)
         async def shell(  # noqa: D417  # the context is hidden from the model
             command: Code, context: ToolContext, folder: str = ".", timeout_seconds: Seconds = COMMAND_SECONDS
         ) -> object:
@@ -74,7 +74,7 @@ class WorkspaceTools:
             """
             return await self._run(context, {"shell": command, "folder": folder, "timeout": timeout_seconds})
 
-        @tool(name="run_python", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX, **self._options)
+        @tool(name="run_python", at_most_once=True, sequential=True, timeout_seconds=CALL_SECONDS_MAX)
         async def run_python(code: Code, context: ToolContext, timeout_seconds: Seconds = COMMAND_SECONDS) -> object:  # noqa: D417
             """Run Python code in the workspace; what it prints, its exit code and its duration are returned.
 
@@ -90,7 +90,7 @@ class WorkspaceTools:
         return shell, run_python
 
     def _readers(self) -> Iterable[AnyTool]:
-        @tool(name="read_file", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
+        @tool(name="read_file", idempotent=True, timeout_seconds=FILE_SECONDS)
         async def read_file(  # noqa: D417  # the context is hidden from the model
             path: str,
             context: ToolContext,
@@ -107,7 +107,7 @@ class WorkspaceTools:
             answer = await self._operation(context, {"op": "read", "path": path, "first": first_line, "lines": lines})
             return _reply(answer, _file_text(answer))
 
-        @tool(name="list_files", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
+        @tool(name="list_files", idempotent=True, timeout_seconds=FILE_SECONDS)
         async def list_files(context: ToolContext, folder: str = ".", *, recursive: bool = False) -> object:  # noqa: D417
             """List the files of a folder of the workspace, with their sizes in bytes.
 
@@ -118,7 +118,7 @@ class WorkspaceTools:
             answer = await self._operation(context, {"op": "list", "path": folder, "recursive": recursive})
             return _reply(answer, _listing(answer.result))
 
-        @tool(name="search_files", idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
+        @tool(name="search_files", idempotent=True, timeout_seconds=FILE_SECONDS)
         async def search_files(  # noqa: D417  # the context is hidden from the model
             pattern: Annotated[str, Field(min_length=1, max_length=2_000)],
             context: ToolContext,
@@ -142,7 +142,7 @@ class WorkspaceTools:
         return read_file, list_files, search_files
 
     def _writers(self) -> Iterable[AnyTool]:
-        @tool(name="write_file", sequential=True, idempotent=True, timeout_seconds=FILE_SECONDS, **self._options)
+        @tool(name="write_file", sequential=True, idempotent=True, timeout_seconds=FILE_SECONDS)
         async def write_file(path: str, content: Code, context: ToolContext) -> object:  # noqa: D417
             """Write a file of the workspace, replacing what is there; missing folders are made.
 
@@ -154,7 +154,7 @@ class WorkspaceTools:
             made = "made" if answer.result["made"] else "replaced"
             return _reply(answer, f"{made} {path}: {answer.result['size']:,} bytes")
 
-        @tool(name="edit_file", at_most_once=True, sequential=True, timeout_seconds=FILE_SECONDS, **self._options)
+        @tool(name="edit_file", at_most_once=True, sequential=True, timeout_seconds=FILE_SECONDS)
         async def edit_file(  # noqa: D417  # the context is hidden from the model
             path: str, old: Code, new: Code, context: ToolContext, *, replace_all: bool = False
         ) -> object:
@@ -199,7 +199,7 @@ def _ended(result: Mapping[str, Any]) -> str:
         return f"[ended after {took}: its time was up]"
     if "signal" in result:
         number = int(result["signal"])
-        name = signal.Signals(number).name if number in iter(signal.Signals) else str(number)
+        name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
         killed = "; it may have run out of memory" if number == signal.SIGKILL else ""
         return f"[ended by the signal {name} after {took}{killed}]"
     return f"[exit code {result['exit_code']} after {took}]"

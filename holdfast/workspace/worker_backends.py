@@ -30,7 +30,6 @@ class WorkspaceBackends:
 
     def __init__(self, names: Sequence[str], data_dir: Path, namespace: str | None) -> None:
         self.by_name: Final[dict[str, WorkspaceBackend]] = {}
-        self._names = names
         self._namespace = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
         if "folder" in names:
             self.by_name["folder"] = FolderBackend(data_dir.absolute() / "workspaces")
@@ -38,9 +37,9 @@ class WorkspaceBackends:
             self.by_name["docker"] = self._docker()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warning(self) -> str | None:
         """What whoever starts the worker should know."""
-        return (NO_BOUNDARY,) if "folder" in self._names else ()
+        return NO_BOUNDARY if "folder" in self.by_name else None
 
     def _docker(self) -> WorkspaceBackend:
         if find_spec("docker") is None:

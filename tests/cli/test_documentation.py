@@ -19,7 +19,19 @@ from tests.cli.warm import AT_ONCE, warm
 ROOT = PAGE.parents[1]
 DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
 RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "list")
-AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
+AGENTS = (
+    "chat",
+    "send",
+    "sessions",
+    "records",
+    "record",
+    "rewind",
+    "fork",
+    "tree",
+    "workspace",
+    "codec-key",
+    "codec-server",
+)
 SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")

@@ -31,7 +31,9 @@ def client() -> APIClient:
 
 
 def profile(image: str, **more: Any) -> WorkspaceProfile:
-    return WorkspaceProfile(**{"image": image, "memory_mb": 256, "disk_mb": 32, "file_mb_max": 16, "pids_max": 64, **more})
+    return WorkspaceProfile(
+        **{"image": image, "memory_mb": 256, "disk_mb": 32, "file_mb_max": 16, "pids_max": 64, **more}
+    )
 
 
 def workspace(image: str, name: str = "ws", **more: Any) -> Workspace:

@@ -127,7 +127,9 @@ def abstract_socket() -> None:
 
 def became_root() -> None:
     """Run a program of root's with its setuid bit, and see as whom it runs."""
-    program = next(path for path in ("/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/mount") if os.path.exists(path))
+    program = next(
+        path for path in ("/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/mount") if os.path.exists(path)
+    )
     if not os.stat(program).st_mode & 0o4000:
         raise PermissionError(errno.EPERM, f"{program} has no setuid bit")
     expect("NoNewPrivs", "1")

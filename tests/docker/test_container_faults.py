@@ -70,7 +70,7 @@ async def test_a_full_disk_is_told_to_the_command(backend: DockerBackend, image:
 
 async def test_a_file_over_its_bound_is_refused(backend: DockerBackend, image: str) -> None:
     write = "with open('big', 'wb') as f: f.write(bytes(17 * 2**20))"
-    answer = await ended(backend, image, f"exec python3 -c \"{write}\"")
+    answer = await ended(backend, image, f'exec python3 -c "{write}"')
     assert isinstance(answer, Ran)
     assert b"File too large" in answer.output
 

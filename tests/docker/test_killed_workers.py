@@ -45,10 +45,7 @@ async def test_no_container_is_left_a_minute_after_its_workers_were_killed(
     daemon: Daemon, image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = asyncio.Semaphore(AT_ONCE)
-    workers = [
-        killed(daemon.namespace, name, image, moment, places)
-        for name, moment in WORKERS
-    ]
+    workers = [killed(daemon.namespace, name, image, moment, places) for name, moment in WORKERS]
     names = {container_name(name, daemon.namespace) for name, _ in WORKERS}
     working = asyncio.gather(*workers)
     seen: set[str] = set()

@@ -60,7 +60,7 @@ class Inside:
             self.files = snapshot.get("digest", self.files)
         return ran
 
-    def shell(self, text: str, **header: Any) -> Ran:
+    def shell(self, text: str, **header: object) -> Ran:
         """Run a command."""
         return self.ask({"op": "run", "shell": text, **header})
 

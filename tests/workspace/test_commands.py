@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -96,7 +97,7 @@ def test_another_request_ends_the_command_of_a_call(inside: Inside, mark: str) -
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_left_alone(inside: Inside, mark: str) -> None:
-    with subprocess.Popen(["python3", "-c", f"import time; time.sleep(600)  # {mark}"]) as other:
+    with subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600)  # {mark}"]) as other:
         until(mark, 1)
         Path(call_file(str(inside.runtime), "old")).write_text(f"{other.pid} 1")
         assert inside.ask({"op": "kill", "call": "old"}).result["killed"] is False

@@ -107,7 +107,10 @@ def test_the_program_fits_into_the_arguments_of_the_first_process() -> None:
 
 def test_volumes_of_an_image_are_covered() -> None:
     assert volume_mounts([]) == []
-    assert [(each["Target"], each["Type"]) for each in volume_mounts(["/b", "/a"])] == [("/a", "tmpfs"), ("/b", "tmpfs")]
+    assert [(each["Target"], each["Type"]) for each in volume_mounts(["/b", "/a"])] == [
+        ("/a", "tmpfs"),
+        ("/b", "tmpfs"),
+    ]
 
 
 def test_a_container_says_whose_it_is_and_from_what_it_was_made() -> None:

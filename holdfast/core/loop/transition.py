@@ -224,7 +224,7 @@ class Transition:
         return WorkspaceUse(
             id=self._before.agent_id if profile.scope == "session" else self.execution.execution_id,
             profile=profile,
-            files=self.workspace,
+            files=self.workspace or profile.files,
         )
 
     def context_for(

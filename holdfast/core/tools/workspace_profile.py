@@ -42,7 +42,7 @@ class WorkspaceProfile(SparseForm):
     `backend` is where it lives: in a Docker container, or in a folder of the worker, which is no boundary. The rest is
     the container's: `image`, `network` (a Docker network by name), `memory_mb` (swap included), `cpus`, `pids_max`,
     `file_mb_max` (the largest file), `disk_mb` (all files), and `runtime`, such as `runsc` for gVisor. A folder has of
-    these `file_mb_max` alone.
+    these `file_mb_max` alone. `files` is the snapshot that it begins with (`holdfast workspace new put`).
     """
 
     backend: Backend = "docker"
@@ -55,6 +55,7 @@ class WorkspaceProfile(SparseForm):
     file_mb_max: int = Field(default=256, ge=1, le=DISK_MB_MAX)
     disk_mb: int = Field(default=512, ge=1, le=DISK_MB_MAX)
     runtime: Reference | None = None
+    files: Digest | None = None
 
 
 class WorkspaceUse(SparseForm):

@@ -1,8 +1,8 @@
 """The bytes between a worker and the program in a workspace. Runs inside: Python 3.9, the standard library alone.
 
 A request is a JSON header and a body, each behind its length in four bytes. The answer is frames, each a letter, a
-length in four bytes, and so many bytes: `O` output of a command as it comes, `B` content that belongs to the result, and
-`R`, the result as JSON, which is the last.
+length in four bytes, and so many bytes: `O` output of a command as it comes, `B` content that belongs to the result,
+and `R`, the result as JSON, which is the last.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_request() -> tuple[dict[str, Any], bytes]:
     header, body = (_read_block(most) for most in (HEADER_BYTES_MAX, BODY_BYTES_MAX))
     value = json.loads(header)
     if not isinstance(value, dict):
-        raise ValueError("the request's header is no JSON object")
+        raise ValueError("the request's header is no JSON object")  # noqa: TRY004  # what is no request
     return value, body
 
 

@@ -84,8 +84,9 @@ def _lock(lock: int) -> None:
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise Refused("another call is still at work in this workspace; try again when it has ended") from None
             time.sleep(0.02)
+        else:
+            return

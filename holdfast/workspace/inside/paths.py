@@ -57,7 +57,7 @@ class Root:
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
 
-    def open_parent(self, path: str, *, make: bool = False) -> tuple[int, str]:
+    def open_parent(self, path: str, *, make: bool = False) -> tuple[int, str]:  # noqa: C901  # one walk
         """Return the folder that holds `path`, opened, and its name there, links followed; `make` creates folders.
 
         The name is `.` for the root itself. Raises Refused for what leads out, OSError.

@@ -17,6 +17,9 @@ GRACE_SECONDS = 0.25
 SWEEPS_MAX = 50
 """How often descendants are looked for: a fork bomb makes new ones while they are ended."""
 
+SESSION, STARTED = 3, 19
+"""Places behind the name in /proc/PID/stat."""
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -25,7 +28,7 @@ def adopt_orphans() -> bool:
     try:
         import ctypes  # noqa: PLC0415  # a small image has none
 
-        return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
@@ -33,7 +36,7 @@ def adopt_orphans() -> bool:
 def started_at(pid: int) -> str:
     """Return when a process began, in the system's ticks; empty for one that is gone. With the pid it names it."""
     fields = _fields(pid)
-    return fields[19] if len(fields) > 19 else ""
+    return fields[STARTED] if len(fields) > STARTED else ""
 
 
 def _fields(pid: int) -> list[str]:
@@ -53,10 +56,10 @@ def _members(session: int | None, ancestor: int | None) -> set[int]:
         if not name.isdigit():
             continue
         fields = _fields(int(name))
-        if len(fields) < 4:
+        if len(fields) <= SESSION:
             continue
         parents[int(name)] = int(fields[1])
-        if fields[0] not in "ZX" and session is not None and int(fields[3]) == session:
+        if fields[0] not in "ZX" and session is not None and int(fields[SESSION]) == session:
             found.add(int(name))
     for pid in parents if ancestor is not None else ():
         above, seen = parents.get(pid), set()
@@ -79,7 +82,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def end_session(session: int, grace: float = GRACE_SECONDS) -> None:
-    """End the processes of a session that another program leads: SIGTERM, a grace, SIGKILL. Returns when they are gone."""
+    """End the processes of a session that another program leads: SIGTERM, a grace, SIGKILL; wait until all are gone."""
     for pid in _members(session, None):
         send(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace

@@ -70,11 +70,11 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"digest": digest, "contents": 0}
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
     wanted: dict[str, str] = {}
-    for path, _, _, sha in manifest["files"]:
-        if sha not in earlier:
-            wanted.setdefault(sha, path)
+    for path, _, _, content in manifest["files"]:
+        if content not in earlier:
+            wanted.setdefault(content, path)
     write_frame_list(data)
-    for sha, path in wanted.items():
+    for path in wanted.values():
         with os.fdopen(root.open_file(path), "rb") as file:
             write_frame_list(file.read(FILE_BYTES_MAX))
     _write_json(runtime, "contents-" + digest, sorted({entry[3] for entry in manifest["files"]}))
@@ -123,7 +123,9 @@ EMPTY = hashlib.sha256(b'{"files":[],"folders":[],"links":[]}').hexdigest()
 
 
 def _scan(root: Root, before: _Index) -> tuple[dict[str, Any], _Index, list[str]]:
-    files, folders, links = [], [], []
+    files: list[list[Any]] = []
+    folders: list[list[Any]] = []
+    links: list[list[Any]] = []
     index: _Index = {}
     unsettled: list[str] = []
     total = 0
