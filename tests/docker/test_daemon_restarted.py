@@ -36,7 +36,14 @@ class OwnDaemon:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> APIClient:
-        folders = ("--data-root", f"{self._folder}/d", "--exec-root", f"{self._folder}/e", "--pidfile", f"{self._folder}/p")
+        folders = (
+            "--data-root",
+            f"{self._folder}/d",
+            "--exec-root",
+            f"{self._folder}/e",
+            "--pidfile",
+            f"{self._folder}/p",
+        )
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["dockerd", *folders, "-H", self.host, "--bridge=none", "--iptables=false", "--ip6tables=false"],
