@@ -22,7 +22,12 @@ from holdfast.workspace.docker.docker_backend import DockerBackend
 from tests.docker.conftest import absent
 from tests.docker.daemon import run, workspace
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(600),
+    # the library leaves a socket to the collector where it cannot connect
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 
 START_SECONDS_MAX = 120.0
 
@@ -46,7 +51,15 @@ class OwnDaemon:
         )
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", *folders, "-H", self.host, "--bridge=none", "--iptables=false", "--ip6tables=false"],
+                [
+                    str(shutil.which("dockerd")),
+                    *folders,
+                    "-H",
+                    self.host,
+                    "--bridge=none",
+                    "--iptables=false",
+                    "--ip6tables=false",
+                ],
                 stdout=log,
                 stderr=log,
             )

@@ -91,7 +91,7 @@ async def test_a_command_outlives_no_worker(daemon: Daemon, image: str) -> None:
     assert await process.wait() == -signal.SIGKILL
     assert daemon.names(), "the container is there until its lease is over"
     async with asyncio.timeout(20):
-        while daemon.commands():  # noqa: ASYNC110  # another process's end
+        while daemon.commands():  # another process's end
             await asyncio.sleep(0.05)
     assert daemon.inside(["cat", "/workspace/file"]) == "begun\n"
 

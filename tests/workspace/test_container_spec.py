@@ -63,7 +63,7 @@ def test_the_default_profile_takes_away_what_a_command_does_not_need() -> None:
 
 def test_every_writable_place_is_bounded_and_belongs_to_one_user() -> None:
     places = host_options(PROFILE)["tmpfs"]
-    users = {path: COMMAND_USER for path in (FOLDER, RUNTIME_FOLDER, "/tmp")} | {LEASE_FOLDER: LEASE_USER}
+    users = dict.fromkeys((FOLDER, RUNTIME_FOLDER, "/tmp"), COMMAND_USER) | {LEASE_FOLDER: LEASE_USER}  # noqa: S108  # the container's
     assert places.keys() == users.keys()
     for path, text in places.items():
         options = dict(each.partition("=")[::2] for each in text.split(","))

@@ -213,7 +213,7 @@ class Containers:
         """Remove the container, running or not, and wait until its name is free."""
         with suppress(EngineRefused):  # it is gone, or is being removed
             await self._engine.call(lambda api: api.remove_container(container, force=True, v=True))
-        while await self._inspected(container) is not None:
+        while await self._inspected(container) is not None:  # noqa: ASYNC110  # Docker tells of it to nobody
             await asyncio.sleep(POLL_SECONDS)
 
     async def loss(self, workspace: Workspace, complaint: str) -> WorkspaceLost:
@@ -281,7 +281,7 @@ class _Repeated(Exception):
 def _refusal(error: EngineRefused, profile: WorkspaceProfile) -> str:
     if error.missing and "image" in error.explanation.lower():
         return (
-            f"the image {profile.image!r} is not on the worker's host; get it there with `docker pull {profile.image}`, "
+            f"the image {profile.image!r} is not on the worker's host; get it with `docker pull {profile.image}`, "
             "or name another in the definition's workspace"
         )
     if "executable file not found" in error.explanation and "python3" in error.explanation:
