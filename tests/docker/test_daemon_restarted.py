@@ -41,14 +41,8 @@ class OwnDaemon:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> APIClient:
-        folders = (
-            "--data-root",
-            f"{self._folder}/d",
-            "--exec-root",
-            f"{self._folder}/e",
-            "--pidfile",
-            f"{self._folder}/p",
-        )
+        below = self._folder
+        folders = ("--data-root", f"{below}/d", "--exec-root", f"{below}/e", "--pidfile", f"{below}/p")
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -94,7 +88,7 @@ async def own(api: APIClient, image: str) -> AsyncGenerator[OwnDaemon]:
     with TemporaryDirectory(prefix="hd", dir="/var/tmp", ignore_cleanup_errors=True) as folder:
         own = OwnDaemon(Path(folder))
         with own.start() as client:
-            client.load_image(b"".join(api.get_image(image)))
+            client.load_image(b"".join(api.get_image(image)))  # type: ignore[no-untyped-call]  # its stubs leave it out
         yield own
         own.end(signal.SIGTERM)
 
