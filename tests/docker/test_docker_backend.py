@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
-from holdfast.workspace.backend import WorkspaceLost
+from holdfast.workspace.backend import WorkspaceLost, WorkspaceUnavailable
 from holdfast.workspace.docker.container_spec import LABEL, LABEL_TENANT
 from holdfast.workspace.docker.docker_backend import DockerBackend
 from tests.docker.daemon import HOST, Daemon, kill_request, run, workspace
@@ -130,5 +131,7 @@ async def test_a_container_that_vanished_is_made_again(backend: DockerBackend, d
     await backend.ensure(place)
     daemon.clear()
     assert daemon.names(all_states=True) == []
+    with suppress(WorkspaceUnavailable):  # it was there a moment ago
+        await run(backend, place, "echo never")
     assert await backend.ensure(place)
     assert (await run(backend, place, "echo on")).output == b"on\n"

@@ -52,7 +52,7 @@ RENEWAL_SECONDS_MAX: Final = 5.0
 
 RENEWAL_SIGNAL: Final = "SIGURG"
 
-UNKNOWN_EFFECT: Final = "it may have had its effect"
+UNKNOWN_EFFECT: Final = "it may have had its effect; its files are as last saved"
 
 
 class Containers:
@@ -65,6 +65,8 @@ class Containers:
 
     async def ensure(self, workspace: Workspace) -> bool:
         """Have the workspace's container run, with a fresh lease, and return whether it is a new one.
+
+        One that was seen to run within RENEWED_SECONDS_MAX is taken to run; `program` refuses where it does not.
 
         Raises WorkspaceUnavailable where Docker, the image or the runtime is missing, or refuses.
         """
@@ -205,6 +207,9 @@ class Containers:
         """Kill the container with all that runs in it, and return whether that is confirmed, in bounded time."""
         container = self._reference(workspace)
         self._known.pop(container_name(workspace.id, self._namespace), None)
+        return await self._ended(container)
+
+    async def _ended(self, container: str) -> bool:
         with suppress(WorkspaceUnavailable, EngineRefused, TimeoutError):
             async with asyncio.timeout(KILL_SECONDS_MAX):
                 await self._remove(container)
@@ -219,19 +224,23 @@ class Containers:
             await asyncio.sleep(POLL_SECONDS)
 
     async def loss(self, workspace: Workspace, complaint: str) -> WorkspaceLost:
-        """Return the error for a program that ended without an answer: what has become of it and its container."""
+        """Return the error for a program that ended without an answer: what has become of it and its container.
+
+        A container that still runs is ended: its memory may be full of files, so that no program starts in it again.
+        """
+        container = self._reference(workspace)
+        self._known.pop(container_name(workspace.id, self._namespace), None)
         try:
-            found = await self._inspected(self._reference(workspace))
+            found = await self._inspected(container)
         except (WorkspaceUnavailable, EngineRefused) as error:
             return WorkspaceLost(f"the connection to the workspace broke meanwhile ({error}); {UNKNOWN_EFFECT}")
         if found is None or found["State"]["Status"] != "running":
             return WorkspaceLost(f"the workspace's container ended meanwhile; {UNKNOWN_EFFECT}")
-        if found["State"].get("OOMKilled"):
-            return WorkspaceLost(
-                f"the workspace was out of memory ({workspace.profile.memory_mb} MB, its files included), and what ran "
-                f"in it was ended; {UNKNOWN_EFFECT}"
-            )
-        return WorkspaceLost(f"what ran in the workspace ended without an answer ({complaint}); {UNKNOWN_EFFECT}")
+        await self._ended(container)
+        reason = (
+            complaint or f"it was killed, perhaps by needing more than {workspace.profile.memory_mb} MB, files included"
+        )
+        return WorkspaceLost(f"what ran in the workspace ended without an answer ({reason}); {UNKNOWN_EFFECT}")
 
     async def sweep(self) -> int:
         """Remove containers of ours that do not run and never will, and return how many they were.

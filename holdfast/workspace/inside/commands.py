@@ -153,6 +153,8 @@ def environment(home: str, more: dict[str, str]) -> dict[str, str]:
 
 def _enter(folder: int, limits: dict[str, int]) -> None:
     os.fchdir(folder)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write("1000")  # out of memory, the command ends, and the program can say so
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.get("file_bytes"):
