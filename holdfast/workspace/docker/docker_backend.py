@@ -114,7 +114,11 @@ class DockerBackend:
         try:
             async with asyncio.timeout(SWEEP_SECONDS_MAX):
                 return await self._containers.sweep()
-        except (EngineRefused, WorkspaceUnavailable, TimeoutError):  # those who need Docker are told; nothing depends on this
+        except (
+            EngineRefused,
+            WorkspaceUnavailable,
+            TimeoutError,
+        ):  # those who need Docker are told; nothing depends on this
             return 0
 
     async def close(self) -> None:
