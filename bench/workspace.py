@@ -91,7 +91,7 @@ class Stage:
     def exec_by_api(self) -> None:
         """Run `true` by the API alone."""
         created = self.api.exec_create(self.name, ["true"], user=COMMAND_USER, stdin=True)
-        opened = self.api.exec_start(created["Id"], socket=True)
+        opened: Any = self.api.exec_start(created["Id"], socket=True)
         connection = opened._sock  # noqa: SLF001  # as the library's users do
         connection.settimeout(COMMAND_SECONDS)
         while connection.recv(65_536):

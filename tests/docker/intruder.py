@@ -20,11 +20,35 @@ from collections.abc import Callable, Iterator
 HOST_FILE, NEIGHBOUR, PORT, HOST_MARK = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
 NUMBERS = {
-    **{"ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "chroot": 161, "acct": 163, "mount": 165},
-    **{"swapon": 167, "reboot": 169, "sethostname": 170, "iopl": 172, "init_module": 175, "delete_module": 176},
-    **{"quotactl": 179, "clock_settime": 227, "kexec_load": 246, "add_key": 248, "keyctl": 250, "unshare": 272},
-    **{"perf_event_open": 298, "open_by_handle_at": 304, "setns": 308, "process_vm_readv": 310, "finit_module": 313},
-    **{"bpf": 321, "umount2": 166, "mknod": 133, "capset": 126, "setuid": 105},
+    "ptrace": 101,
+    "syslog": 103,
+    "personality": 135,
+    "pivot_root": 155,
+    "chroot": 161,
+    "acct": 163,
+    "mount": 165,
+    "swapon": 167,
+    "reboot": 169,
+    "sethostname": 170,
+    "iopl": 172,
+    "init_module": 175,
+    "delete_module": 176,
+    "quotactl": 179,
+    "clock_settime": 227,
+    "kexec_load": 246,
+    "add_key": 248,
+    "keyctl": 250,
+    "unshare": 272,
+    "perf_event_open": 298,
+    "open_by_handle_at": 304,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "finit_module": 313,
+    "bpf": 321,
+    "umount2": 166,
+    "mknod": 133,
+    "capset": 126,
+    "setuid": 105,
 }
 """The system calls of x86-64."""
 
@@ -155,13 +179,13 @@ def attempts() -> Iterator[tuple[str, str, Callable[[], None]]]:
     yield "kernel settings", "read the kernel's log", lambda: call("syslog", 3, ctypes.create_string_buffer(16).raw, 16)
     for path in ("/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/kvm", "/dev/fuse", "/dev/net/tun"):
         yield "devices", f"open {path}", lambda path=path: device(path)  # type: ignore[misc]
-    yield "devices", "make a device node", lambda: call("mknod", b"/tmp/disk", 0o060600, os.makedev(254, 0))  # noqa: S108
+    yield "devices", "make a device node", lambda: call("mknod", b"/tmp/disk", 0o060600, os.makedev(254, 0))
     yield "devices", "reach I/O ports", lambda: call("iopl", 3)
     yield "mounts and namespaces", "mount a tmpfs", lambda: call("mount", b"none", b"/tmp", b"tmpfs", 0, None)
     yield "mounts and namespaces", "mount /proc anew", lambda: call("mount", b"proc", b"/tmp", b"proc", 0, None)
     yield "mounts and namespaces", "make a user namespace", lambda: call("unshare", UNSHARE_USER)
     yield "mounts and namespaces", "make a mount namespace", lambda: call("unshare", UNSHARE_MOUNTS)
-    yield "mounts and namespaces", "enter the first process's namespace", lambda: namespace_entered()
+    yield "mounts and namespaces", "enter the first process's namespace", namespace_entered
     yield "mounts and namespaces", "chroot", lambda: call("chroot", b"/tmp")
     yield "mounts and namespaces", "pivot_root", lambda: call("pivot_root", b"/", b"/")
     yield "privileges", "become root by setuid(0)", lambda: call("setuid", 0)

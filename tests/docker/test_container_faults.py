@@ -21,11 +21,11 @@ async def goes_on(backend: DockerBackend, image: str) -> None:
     assert (await run(backend, place, "echo on")).output == b"on\n"
 
 
-async def ended(backend: DockerBackend, image: str, shell: str, timeout: float = 60.0) -> Ran | str:
+async def ended(backend: DockerBackend, image: str, shell: str, seconds: float = 60.0) -> Ran | str:
     place = workspace(image)
     await backend.ensure(place)
     try:
-        return await run(backend, place, shell, timeout=timeout)
+        return await run(backend, place, shell, timeout=seconds)
     except WorkspaceLost as lost:
         return lost.message
 
@@ -53,7 +53,7 @@ async def test_a_fork_bomb_meets_the_bound_and_ends_with_its_time(
     backend: DockerBackend, daemon: Daemon, image: str
 ) -> None:
     bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError as e: print(e.strerror, flush=True)"
-    answer = await ended(backend, image, f"exec python3 -c '{bomb}'", timeout=3)
+    answer = await ended(backend, image, f"exec python3 -c '{bomb}'", seconds=3)
     if isinstance(answer, Ran):
         assert answer.result["timed_out"]
         assert b"Resource temporarily unavailable" in answer.output
@@ -94,12 +94,12 @@ async def test_zombies_and_orphans_are_gone_after_the_command(
 
 
 async def test_output_without_end_is_bounded_and_its_end_is_kept(backend: DockerBackend, image: str) -> None:
-    answer = await ended(backend, image, "yes | head -c 200000000; echo; echo the end", timeout=100)
+    answer = await ended(backend, image, "yes | head -c 200000000; echo; echo the end", seconds=100)
     assert isinstance(answer, Ran)
     assert answer.result["output_bytes"] == 200_000_009
     assert len(answer.output) < 8 * 2**20
     assert answer.output.endswith(b"the end\n")
-    forever = await ended(backend, image, "yes", timeout=2)
+    forever = await ended(backend, image, "yes", seconds=2)
     assert isinstance(forever, Ran)
     assert forever.result["timed_out"]
 
@@ -130,7 +130,7 @@ async def test_a_container_that_is_removed_meanwhile_is_reported(
     await backend.ensure(place)
     running = asyncio.create_task(run(backend, place, "sleep 1111"))
     async with asyncio.timeout(60):
-        while not any("sleep 1111" in each for each in daemon.commands()):  # noqa: ASYNC110
+        while not any("sleep 1111" in each for each in daemon.commands()):
             await asyncio.sleep(0.05)
     daemon.clear()
     with pytest.raises(WorkspaceLost, match="container ended meanwhile; it may have had its effect"):

@@ -92,7 +92,7 @@ async def test_a_caller_that_goes_away_ends_its_command(backend: DockerBackend, 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while daemon.commands():  # noqa: ASYNC110  # another process's end
+        while daemon.commands():  # another process's end
             await asyncio.sleep(0.02)
 
 

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 METHODS = ("inspect_container", "inspect_image", "create_container", "start", "exec_create", "exec_start", "kill")
 MOMENTS = tuple(f"{when} {method}" for method in (*METHODS, "remove_container") for when in ("before", "after"))
 WORKERS = (
-    *((f"ws-{number}", moment) for number, moment in enumerate(MOMENTS)),
-    *((f"shared-{number // 2}", "under way") for number in range(8)),
+    *((f"ws-{number}", moment) for number, moment in enumerate(2 * MOMENTS)),
+    *((f"shared-{number // 2}", "under way") for number in range(18)),
 )
 """Workspace and moment of each; the last ones use a workspace by twos."""
 
@@ -54,6 +54,7 @@ async def test_no_container_is_left_a_minute_after_its_workers_were_killed(
         assert len(now) == len(set(now)), "two containers of one id"
         seen |= set(now)
         await asyncio.sleep(0.2)
+    assert len(WORKERS) == 50
     codes = dict(zip(WORKERS, await working, strict=True))
     assert {worker: code for worker, code in codes.items() if code != -signal.SIGKILL} == {}, "each died at its moment"
     assert seen
@@ -90,7 +91,7 @@ async def test_a_command_outlives_no_worker(daemon: Daemon, image: str) -> None:
     assert await process.wait() == -signal.SIGKILL
     assert daemon.names(), "the container is there until its lease is over"
     async with asyncio.timeout(20):
-        while daemon.commands():  # noqa: ASYNC110  # another process's end
+        while daemon.commands():  # another process's end
             await asyncio.sleep(0.05)
     assert daemon.inside(["cat", "/workspace/file"]) == "begun\n"
 

@@ -82,12 +82,12 @@ async def test_a_stop_of_a_run_ends_its_command(
     async with serve(script, offer=offered(settings, backend)) as served:
         run = await served.client.start(coder(image), "work")
         async with asyncio.timeout(READY_SECONDS_MAX):
-            while not daemon.containers() or not any("sleep 77" in each for each in daemon.commands()):  # noqa: ASYNC110
+            while not daemon.containers() or not any("sleep 77" in each for each in daemon.commands()):
                 await asyncio.sleep(0.05)
         await served.client.stop(run)
         state = await served.client.result(run)
         async with asyncio.timeout(READY_SECONDS_MAX):
-            while any("sleep 77" in each for each in daemon.commands()):  # noqa: ASYNC110  # another process's end
+            while any("sleep 77" in each for each in daemon.commands()):  # another process's end
                 await asyncio.sleep(0.05)
     assert state.status is ExecutionStatus.STOPPED
 
@@ -123,7 +123,7 @@ async def test_a_worker_killed_in_a_command_leaves_no_container_and_the_run_goes
             await sleeping(daemon)
             first.kill()
         async with asyncio.timeout(GONE_SECONDS_MAX):
-            while daemon.names():  # noqa: ASYNC110  # another process's end
+            while daemon.names():  # another process's end
                 await asyncio.sleep(0.2)
         async with worker(own, endpoint, tmp_path / "ledger", environment):
             state = await client.result(id_)
@@ -138,5 +138,5 @@ async def test_a_worker_killed_in_a_command_leaves_no_container_and_the_run_goes
 
 async def sleeping(daemon: Daemon) -> None:
     async with asyncio.timeout(READY_SECONDS_MAX):
-        while not daemon.containers() or not any("sleep 1111" in each for each in daemon.commands()):  # noqa: ASYNC110
+        while not daemon.containers() or not any("sleep 1111" in each for each in daemon.commands()):
             await asyncio.sleep(0.1)

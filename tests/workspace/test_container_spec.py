@@ -63,7 +63,7 @@ def test_the_default_profile_takes_away_what_a_command_does_not_need() -> None:
 
 def test_every_writable_place_is_bounded_and_belongs_to_one_user() -> None:
     places = host_options(PROFILE)["tmpfs"]
-    users = {path: COMMAND_USER for path in (FOLDER, RUNTIME_FOLDER, "/tmp")} | {LEASE_FOLDER: LEASE_USER}
+    users = dict.fromkeys((FOLDER, RUNTIME_FOLDER, "/tmp"), COMMAND_USER) | {LEASE_FOLDER: LEASE_USER}  # noqa: S108  # the container's
     assert places.keys() == users.keys()
     for path, text in places.items():
         options = dict(each.partition("=")[::2] for each in text.split(","))
@@ -72,8 +72,7 @@ def test_every_writable_place_is_bounded_and_belongs_to_one_user() -> None:
         assert int(options["nr_inodes"]) > 0
         assert f"{options['uid']}:{options['gid']}" == users[path]
     assert "noexec" in places[LEASE_FOLDER]
-    assert COMMAND_USER != LEASE_USER
-    assert not {COMMAND_USER, LEASE_USER} & {"0:0", "root"}
+    assert len({COMMAND_USER, LEASE_USER, "0:0"}) == 3
 
 
 def test_each_field_of_a_profile_widens_its_own_bound() -> None:

@@ -56,7 +56,8 @@ def test_it_installs_the_program_for_others_to_run(tmp_path: Path) -> None:
     for each in (files, runtime):
         each.mkdir()
     with running(tmp_path / "lease", 600):
-        run = f"import sys; sys.path.insert(0, {str(tmp_path / 'lease')!r}); from {PACKAGE}.main import main; sys.exit(main(sys.argv[1:]))"
+        run = f"import sys; sys.path.insert(0, {str(tmp_path / 'lease')!r})\nfrom {PACKAGE}.main import main\n"
+        run += "sys.exit(main(sys.argv[1:]))"
         request = b'{"op": "kill", "call": "none"}'
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", run, str(files), str(runtime)],

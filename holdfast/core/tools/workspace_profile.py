@@ -21,6 +21,8 @@ DEFAULT_IMAGE: Final = "python:3.13-slim"
 WORKSPACE_ID_CHARS_MAX: Final = 1_000
 """The longest id of a workspace: that of a run or of a session."""
 
+MEMORY_MB_MIN: Final = 64
+"""The program and the compiled standard library take half of it."""
 MEMORY_MB_MAX: Final = 64 * 1024
 CPUS_MAX: Final = 64.0
 PIDS_MAX: Final = 32_768
@@ -49,7 +51,7 @@ class WorkspaceProfile(SparseForm):
     scope: Literal["execution", "session"] = "execution"
     image: Reference = DEFAULT_IMAGE
     network: Reference = "none"
-    memory_mb: int = Field(default=1024, ge=16, le=MEMORY_MB_MAX)
+    memory_mb: int = Field(default=1024, ge=MEMORY_MB_MIN, le=MEMORY_MB_MAX)
     cpus: float = Field(default=1.0, ge=0.01, le=CPUS_MAX)
     pids_max: int = Field(default=256, ge=8, le=PIDS_MAX)
     file_mb_max: int = Field(default=256, ge=1, le=DISK_MB_MAX)

@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.workspace.backend import Workspace, WorkspaceLost, WorkspaceUnavailable
@@ -35,6 +36,7 @@ from holdfast.workspace.docker.exec_stream import ExecStream
 
 if TYPE_CHECKING:
     from docker import APIClient
+    from docker.types import Mount
 
 ENSURE_SECONDS_MAX: Final = 30.0
 """How long a container may take to be there. Less than a lease: a new one is never swept up before it starts."""
@@ -59,7 +61,7 @@ class Containers:
     def __init__(self, engine: DockerEngine, namespace: str) -> None:
         self._engine = engine
         self._namespace = namespace
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ContainerLease] = {}
 
     async def ensure(self, workspace: Workspace) -> bool:
         """Have the workspace's container run, with a fresh lease, and return whether it is a new one.
@@ -84,10 +86,10 @@ class Containers:
             raise WorkspaceUnavailable(_refusal(error, profile)) from error
         while len(self._known) >= KNOWN_MAX:
             self._known.pop(next(iter(self._known)), None)
-        self._known[name] = _Known(labels[LABEL_PROFILE], identity, time.monotonic())
+        self._known[name] = _ContainerLease(labels[LABEL_PROFILE], identity, time.monotonic())
         return created
 
-    async def _renewed_lately(self, known: _Known) -> bool:
+    async def _renewed_lately(self, known: _ContainerLease) -> bool:
         """Renew the lease unless that was done a moment ago; return whether the container still runs."""
         if time.monotonic() - known.renewed < RENEWED_SECONDS_MAX:
             return True
@@ -133,11 +135,11 @@ class Containers:
         def create(api: APIClient) -> str:
             from docker.types import Ulimit  # noqa: PLC0415  # an extra
 
-            image = api.inspect_image(profile.image)
+            image = api.inspect_image(profile.image)  # type: ignore[no-untyped-call]  # its stubs leave it out
             host = api.create_host_config(
                 **host_options(profile),
                 ulimits=[Ulimit(name=each, soft=value, hard=value) for each, value in ulimits(profile).items()],
-                mounts=volume_mounts(list((image.get("Config") or {}).get("Volumes") or ())),
+                mounts=cast("list[Mount]", volume_mounts(list((image.get("Config") or {}).get("Volumes") or ()))),
             )
             created = api.create_container(
                 **container_options(profile), name=name, labels=dict(labels), host_config=host
@@ -213,7 +215,7 @@ class Containers:
         """Remove the container, running or not, and wait until its name is free."""
         with suppress(EngineRefused):  # it is gone, or is being removed
             await self._engine.call(lambda api: api.remove_container(container, force=True, v=True))
-        while await self._inspected(container) is not None:
+        while await self._inspected(container) is not None:  # noqa: ASYNC110  # Docker tells of it to nobody
             await asyncio.sleep(POLL_SECONDS)
 
     async def loss(self, workspace: Workspace, complaint: str) -> WorkspaceLost:
@@ -253,7 +255,7 @@ class Containers:
             if now - created < timedelta(seconds=LEASE_SECONDS):
                 continue
             with suppress(EngineRefused):  # another worker sweeps, too
-                await self._engine.call(lambda api, gone=identity: api.remove_container(gone, v=True))
+                await self._engine.call(partial(_remove_ended, identity))
                 removed += 1
         return removed
 
@@ -266,12 +268,16 @@ RENEWED_SECONDS_MAX: Final = 5.0
 
 
 @dataclass
-class _Known:
+class _ContainerLease:
     """A container as this worker saw it last: its profile's digest, its id, and when its lease was renewed."""
 
     profile: str
     identity: str
     renewed: float
+
+
+def _remove_ended(identity: str, api: APIClient) -> None:
+    api.remove_container(identity, v=True)
 
 
 class _Repeated(Exception):
@@ -281,7 +287,7 @@ class _Repeated(Exception):
 def _refusal(error: EngineRefused, profile: WorkspaceProfile) -> str:
     if error.missing and "image" in error.explanation.lower():
         return (
-            f"the image {profile.image!r} is not on the worker's host; get it there with `docker pull {profile.image}`, "
+            f"the image {profile.image!r} is not on the worker's host; get it with `docker pull {profile.image}`, "
             "or name another in the definition's workspace"
         )
     if "executable file not found" in error.explanation and "python3" in error.explanation:

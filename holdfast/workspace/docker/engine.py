@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.base.errors import MissingPart
@@ -22,6 +23,12 @@ ResultT = TypeVar("ResultT")
 
 ENGINE_SECONDS_MAX: Final = 20.0
 """How long one call of the API may take. A thread whose caller has gone ends by then, too."""
+
+CONNECT_SECONDS_MAX: Final = 5.0
+"""How long the daemon may take to say its version, before the first call."""
+
+PROBE_VERSION: Final = "1.24"
+"""Names no version to the daemon: its own is asked for, and used from then on."""
 
 ENGINE_CALLS_MAX: Final = 32
 """The most API calls at once, a thread each. A command that runs holds none: its stream belongs to the event loop."""
@@ -62,6 +69,7 @@ class DockerEngine:
         self._threads = ThreadPoolExecutor(ENGINE_CALLS_MAX, thread_name_prefix="holdfast-docker")
         self._api: APIClient | None = None
         self._connecting = threading.Lock()
+        self._failed_at = 0.0
 
     def close(self) -> None:
         """Let the threads end."""
@@ -99,11 +107,30 @@ class DockerEngine:
             ) from error
 
     def _client(self) -> APIClient:
+        """Return the client, connected once. Those who wait for a connection that fails fail with it."""
         docker, _ = _libraries()
+        asked = time.monotonic()
         with self._connecting:
             if self._api is None:
-                self._api = docker.APIClient(base_url=self.host, version="auto", timeout=ENGINE_SECONDS_MAX)
+                if asked < self._failed_at:
+                    raise OSError("it has just failed to answer")
+                try:
+                    self._reach()
+                    with closing(docker.APIClient(self.host, PROBE_VERSION, timeout=CONNECT_SECONDS_MAX)) as probe:
+                        version = probe.version(api_version=False)["ApiVersion"]
+                except BaseException:
+                    self._failed_at = time.monotonic()
+                    raise
+                self._api = docker.APIClient(self.host, version, timeout=ENGINE_SECONDS_MAX)
             return self._api
+
+    def _reach(self) -> None:
+        """Raise OSError where nothing listens; the library would leave its socket open."""
+        scheme, _, path = self.host.partition("://")
+        if scheme == "unix":
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
+                attempt.settimeout(CONNECT_SECONDS_MAX)
+                attempt.connect(path)
 
     async def execute(self, container: str, command: Sequence[str], user: str) -> ExecStream:
         """Start `command` in the container and return its streams. Raises EngineRefused, WorkspaceUnavailable."""

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -37,10 +38,8 @@ def install(folder: str, module: str, sources: str) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(source)
     sys.path.insert(0, folder)
-    try:
+    with suppress(Exception):  # the first command shows why; the lease goes on
         __import__(module)
-    except Exception:  # noqa: BLE001  # the first command shows why; the lease goes on
-        pass
     with open(os.path.join(folder, "installed"), "w", encoding="utf-8"):
         pass
 
