@@ -21,7 +21,7 @@ from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
-from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
+from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
@@ -109,11 +109,10 @@ async def serve(
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
-    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, settings.namespace)
+    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, target(settings).namespace)
     toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
     if not tools_only:
-        toolset = with_fetch_tool(toolset, results)
-        toolset = RecordTools(records, whose).with_records_tool(toolset)
+        toolset = RecordTools(records, whose).with_records_tool(with_fetch_tool(toolset, results))
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)

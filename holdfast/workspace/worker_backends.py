@@ -28,9 +28,9 @@ class WorkspaceBackends:
     and closes them at its end; workspaces stay.
     """
 
-    def __init__(self, names: Sequence[str], data_dir: Path, namespace: str | None) -> None:
+    def __init__(self, names: Sequence[str], data_dir: Path, namespace: str) -> None:
         self.by_name: Final[dict[str, WorkspaceBackend]] = {}
-        self._namespace = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
+        self._namespace = namespace
         if "folder" in names:
             self.by_name["folder"] = FolderBackend(data_dir.absolute() / "workspaces")
         if "docker" in names:

@@ -56,8 +56,8 @@ class Inside:
         with self.start(header, body) as process:
             assert process.stdout is not None
             ran = answer(process.stdout.read())
-        if isinstance(snapshot := ran.result.get("snapshot"), dict):
-            self.files = snapshot.get("digest", self.files)
+        snapshot: dict[str, Any] = ran.result.get("snapshot") or {}
+        self.files = str(snapshot.get("digest", self.files))
         return ran
 
     def shell(self, text: str, **header: object) -> Ran:

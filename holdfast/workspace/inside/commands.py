@@ -92,7 +92,7 @@ def run(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[
     for end in (wake, woken):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(woken)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, _noticed)
     source = _input_file(runtime, body)
     began = time.monotonic()
     try:
@@ -143,6 +143,10 @@ def _input_file(runtime: str, body: bytes) -> int:
         left = left[os.write(source, left) :]
     os.lseek(source, 0, os.SEEK_SET)
     return source
+
+
+def _noticed(_number: int, _frame: object) -> None:
+    """Do nothing: the wake-up descriptor has said it."""
 
 
 def environment(home: str, more: dict[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Gone(Exception):
 
 def read_exactly(size: int) -> bytes:
     """Return the next `size` bytes of standard input; raises Gone at its end."""
-    pieces = []
+    pieces: list[bytes] = []
     while size > 0:
         piece = os.read(INPUT, min(size, FRAME_BYTES_MAX))
         if not piece:
@@ -45,8 +45,8 @@ def read_exactly(size: int) -> bytes:
 def read_request() -> tuple[dict[str, Any], bytes]:
     """Return the header and the body of the one request. Raises Gone, and ValueError for what is none."""
     header, body = (_read_block(most) for most in (HEADER_BYTES_MAX, BODY_BYTES_MAX))
-    value = json.loads(header)
-    if not isinstance(value, dict):
+    value: dict[str, Any] = json.loads(header)
+    if not isinstance(value, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  # anything can come
         raise ValueError("the request's header is no JSON object")  # noqa: TRY004  # what is no request
     return value, body
 

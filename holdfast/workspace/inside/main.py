@@ -65,7 +65,7 @@ def _result(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
             _lock(lock)
         if name != "restore" and not is_current(runtime, request):
             return {"status": "stale"}
-        result = operation(root, runtime, request, body)
+        result: dict[str, Any] = operation(root, runtime, request, body)
         result["status"] = "done"
     except Refused as refused:
         result = {"status": "refused", "message": str(refused)}

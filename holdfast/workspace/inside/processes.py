@@ -62,7 +62,8 @@ def _members(session: int | None, ancestor: int | None) -> set[int]:
         if fields[0] not in "ZX" and session is not None and int(fields[SESSION]) == session:
             found.add(int(name))
     for pid in parents if ancestor is not None else ():
-        above, seen = parents.get(pid), set()
+        above = parents.get(pid)
+        seen: set[int] = set()
         while above and above != ancestor and above not in seen:
             seen.add(above)
             above = parents.get(above)

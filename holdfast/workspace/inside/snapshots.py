@@ -189,7 +189,8 @@ def _open_up(path: str) -> None:
 
 
 def _contents(body: bytes) -> list[bytes]:
-    contents, at = [], 0
+    contents: list[bytes] = []
+    at = 0
     while at < len(body):
         (size,) = struct.unpack_from(">I", body, at)
         contents.append(body[at + 4 : at + 4 + size])
