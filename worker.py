@@ -21,7 +21,7 @@ from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
-from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
+from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
@@ -50,7 +50,11 @@ from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
+from holdfast.storage.records import Records
 from holdfast.telemetry.metrics_endpoint import metrics_address
+from holdfast.workspace.calls import WorkspaceCalls
+from holdfast.workspace.tools import WorkspaceTools
+from holdfast.workspace.worker_backends import WorkspaceBackends
 from workers import make_tools_worker, make_worker
 
 STUBBORN_SECONDS: Final = 2.0
@@ -105,10 +109,10 @@ async def serve(
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
-    toolset = load_toolset(settings.modules)
+    workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, target(settings).namespace)
+    toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
     if not tools_only:
-        toolset = with_fetch_tool(toolset, results)
-        toolset = RecordTools(records, whose).with_records_tool(toolset)
+        toolset = RecordTools(records, whose).with_records_tool(with_fetch_tool(toolset, results))
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
@@ -118,7 +122,7 @@ async def serve(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
-    for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
+    for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client)
     if model is None:
@@ -142,7 +146,7 @@ async def serve(
         loop.add_signal_handler(number, _on_signal, stopping, guardian)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
-    async with guardian, workers:
+    async with guardian, workspaces, workers:
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
@@ -158,6 +162,14 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
+
+
+def _workspace_tools(settings: Settings, workspaces: WorkspaceBackends, records: Records, *, alone: bool) -> Toolset:
+    """Return the tools of workspaces, where the settings have any; a worker that is for tools `alone` serves them."""
+    if not settings.workspaces and not settings.workspace_queue:
+        return Toolset()
+    calls = WorkspaceCalls(workspaces.by_name, records)
+    return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
 
 
 async def _close(model: Model) -> None:
@@ -237,6 +249,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the encryption keys")
     parser.add_argument("--mcp", type=Path, metavar="FILE", help="the MCP servers that agents may name")
     parser.add_argument("--mcp-inline", action="store_true", help="let definitions describe MCP servers themselves")
+    parser.add_argument("--workspace", dest="workspaces", action="append", default=[], metavar="BACKEND")
+    parser.add_argument("--workspace-queue", metavar="QUEUE", help="where the tools of workspaces are served")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument(
@@ -259,6 +273,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         encryption_key_file=options.encryption_key_file,
         mcp_file=options.mcp,
         mcp_inline=options.mcp_inline,
+        workspaces=options.workspaces,
+        workspace_queue=options.workspace_queue,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

@@ -134,7 +134,7 @@ def _activity_of(tool: AnyTool, slots: ToolSlots | None, around: _Around) -> Cal
 
 def is_plain(reply: ToolReply) -> bool:
     """Return whether a reply is nothing but its text."""
-    more = reply.metadata or reply.attachments or reply.structured or reply.mcp_process
+    more = reply.metadata or reply.attachments or reply.structured or reply.mcp_process or reply.workspace
     return reply.stop is None and not more and reply.result_type == "text"
 
 
@@ -153,6 +153,8 @@ def envelope(reply: ToolReply) -> dict[str, Any]:
         fields["attachments"] = [each.model_dump(mode="json") for each in reply.attachments]
     if reply.mcp_process:
         fields["mcp_process"] = reply.mcp_process
+    if reply.workspace:
+        fields["workspace"] = reply.workspace
     return fields
 
 
@@ -236,6 +238,7 @@ class Catalog:
             tools_deny=request.tools_deny,
             hooks=request.hooks,
             capabilities=request.capabilities,
+            workspace=request.workspace,
             context=ContextPolicy(compiler=request.compiler),
             approvals=request.approvals,
         )

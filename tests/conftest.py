@@ -20,6 +20,7 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tools import AnyTool
+from holdfast.runtime.tool_runner import Results
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
 from tests.plain_server import plain_server
@@ -178,8 +179,9 @@ def serve(settings: Settings, tmp_path: Path) -> Serve:
         offer: Toolset | None = None,
         serving: WorkerSettings | None = None,
         mcp: Mapping[str, McpServer] | None = None,
+        results: Results | None = None,
     ) -> AbstractAsyncContextManager[Served]:
         given = offer or Toolset(tools=tuple(tools))
-        return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving, mcp=mcp)
+        return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving, mcp=mcp, results=results)
 
     return serving

@@ -121,6 +121,7 @@ LAYERS = (
     "mcp",
     "testing",
     "storage",
+    "workspace",
     "telemetry",
     "local",
     "connection",

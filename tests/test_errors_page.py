@@ -27,6 +27,8 @@ OUTSIDE_THE_CORE = (
     "holdfast.runtime.tool_runner",
     "holdfast.runtime.user_code",
     "holdfast.testing.scripted_tools",
+    "holdfast.workspace.backend",
+    "holdfast.workspace.calls",
     "activities.transcript_cache",
 )
 """Modules with classes of their own; the worker tells them by name."""

@@ -50,6 +50,7 @@ from holdfast.cli.commands.setup import setup
 from holdfast.cli.commands.show import show
 from holdfast.cli.commands.top import top
 from holdfast.cli.commands.watch import watch
+from holdfast.cli.commands.workspace import workspace
 from holdfast.cli.help_format import Group, with_plain_flags
 from holdfast.cli.options import WithLatest
 from holdfast.cli.shell_completion import Shell, install_script, prepare_completion, print_script
@@ -93,6 +94,7 @@ app.command(cls=WithLatest)(record)
 app.command(cls=WithLatest)(rewind)
 app.command(cls=WithLatest)(fork)
 app.command(cls=WithLatest)(tree)
+app.command()(workspace)
 app.command()(codec_key)
 app.command()(codec_server)
 app.command()(mcp)

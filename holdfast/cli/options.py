@@ -86,6 +86,24 @@ McpInline: TypeAlias = Annotated[
         "here; default: HOLDFAST_MCP_INLINE=1.",
     ),
 ]
+WorkspaceBackends: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workspace",
+        help="Where agents' workspaces may live here: docker, or folder, which is no boundary: their commands run as "
+        "the worker's user. Repeatable; default: HOLDFAST_WORKSPACES (comma-separated).",
+        metavar="BACKEND",
+    ),
+]
+WorkspaceQueue: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace-queue",
+        help="The task queue whose workers serve the tools of workspaces; default: HOLDFAST_WORKSPACE_QUEUE, else this "
+        "worker's own.",
+        metavar="QUEUE",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,

@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.core.base.bounds import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.tools.workspace_profile import BACKENDS
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 from holdfast.storage.storage_url import checked_place, default_place
 from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
@@ -33,6 +34,8 @@ class Settings:
     encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
     sent. `mcp_file` lists the MCP servers that agents may name; none: the file `mcp.yaml` here, if there is one.
     `mcp_inline` lets a definition describe MCP servers itself: whoever may start runs then runs commands on the worker.
+    `workspaces` are the backends that agents' workspaces may have here. `workspace_queue` is the task queue whose
+    workers serve the tools of workspaces; none: this worker's own.
     """
 
     address: str | None = None
@@ -47,6 +50,8 @@ class Settings:
     telemetry: Telemetry = NO_TELEMETRY
     mcp_file: Path | None = None
     mcp_inline: bool = False
+    workspaces: tuple[str, ...] = ()
+    workspace_queue: str | None = None
 
     @property
     def storage_place(self) -> str:
@@ -68,12 +73,15 @@ class Settings:
         encryption_key_file: Path | None = None,
         mcp_file: Path | None = None,
         mcp_inline: bool = False,
+        workspaces: Sequence[str] | None = None,
+        workspace_queue: str | None = None,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
-        commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE, HOLDFAST_MCP and HOLDFAST_MCP_INLINE (1 or 0);
-        and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE, HOLDFAST_MCP, HOLDFAST_MCP_INLINE (1 or 0),
+        HOLDFAST_WORKSPACES (with commas between) and HOLDFAST_WORKSPACE_QUEUE; and, which no argument has,
+        HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
 
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
@@ -96,11 +104,20 @@ class Settings:
             telemetry=Telemetry.from_environment(environment),
             mcp_file=mcp_file or (Path(environment["HOLDFAST_MCP"]) if environment.get("HOLDFAST_MCP") else None),
             mcp_inline=mcp_inline or _is_on("HOLDFAST_MCP_INLINE", environment.get("HOLDFAST_MCP_INLINE") or "0"),
+            workspaces=_backends(workspaces or _listed(environment.get("HOLDFAST_WORKSPACES", ""))),
+            workspace_queue=workspace_queue or environment.get("HOLDFAST_WORKSPACE_QUEUE") or None,
         )
 
 
 def _listed(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
+
+
+def _backends(names: Sequence[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in BACKENDS:
+            raise InvalidInput(f"a workspace cannot have the backend {name[:80]!r}; choose {' or '.join(BACKENDS)}")
+    return tuple(dict.fromkeys(names))
 
 
 def _is_on(name: str, text: str) -> bool:

@@ -133,6 +133,7 @@ class LocalDriver(Generic[AnswerT]):
         compilers: Iterable[Compiler] = (),
         mcp: McpServers | None = None,
         resources: Iterable[Resource] = (),
+        offer: Toolset = Toolset(),  # noqa: B008  # frozen
         approver: Approver | None = None,
         results: Results | None = None,
         records: ExecutionStore | None = None,
@@ -145,7 +146,7 @@ class LocalDriver(Generic[AnswerT]):
         definition, subagents = with_subagents(agent, agents := tuple(agents))
         self._answers = answers_of(agent)
         toolset = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities), tuple(resources))
-        toolset = toolset.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
+        toolset = toolset.joined(offer, *(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         offered = with_fetch_tool(toolset, results)
         self.attachments: AttachmentStore = attachment_store(records)
         if records is not None:

@@ -17,10 +17,21 @@ OURS: Final = frozenset({"activities", "holdfast", "worker", "workers", "workflo
 
 LIBRARIES: Final = frozenset(
     {
-        *("aiohttp", "anyio", "cryptography", "genai_prices", "google", "httpx", "httpx2", "jsonschema", "mcp"),
+        *(
+            "aiohttp",
+            "anyio",
+            "cryptography",
+            "docker",
+            "genai_prices",
+            "google",
+            "httpx",
+            "httpx2",
+            "jsonschema",
+            "mcp",
+        ),
         *("mcp_types", "obstore", "openai", "openapi_pydantic", "opentelemetry", "prompt_toolkit", "pydantic"),
         *("pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml"),
-        *("starlette", "uvicorn", "zstandard"),
+        *("requests", "starlette", "uvicorn", "zstandard"),
     }
 )
 """What Holdfast imports, some of it late; `tests/test_architecture.py` compares."""

@@ -75,6 +75,8 @@ def worker_command(
     command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += [f"--mcp={settings.mcp_file}"] if settings.mcp_file else []
     command += ["--mcp-inline"] if settings.mcp_inline else []
+    command += [f"--workspace={backend}" for backend in settings.workspaces]
+    command += [f"--workspace-queue={settings.workspace_queue}"] if settings.workspace_queue else []
     command += ["--tools-only"] if tools_only else []
     command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
     command += [f"--sink={sink}" for sink in sinks]

@@ -18,7 +18,19 @@ from tests.cli.program import HOLDFAST, Project
 ROOT = PAGE.parents[1]
 DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
 RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "list")
-AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
+AGENTS = (
+    "chat",
+    "send",
+    "sessions",
+    "records",
+    "record",
+    "rewind",
+    "fork",
+    "tree",
+    "workspace",
+    "codec-key",
+    "codec-server",
+)
 SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 AT_ONCE = 3

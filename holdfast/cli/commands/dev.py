@@ -30,6 +30,8 @@ from holdfast.cli.options import (
     Sinks,
     Storage,
     TaskQueue,
+    WorkspaceBackends,
+    WorkspaceQueue,
     settings_from,
     with_worker_settings,
 )
@@ -89,6 +91,7 @@ def dev(
     storage: Storage = None,
     mcp_file: McpFile = None,
     mcp_inline: McpInline = False,
+    workspaces: WorkspaceBackends = None,
     sinks: Sinks = None,
     model: ModelApi = None,
     as_json: AsJson = False,
@@ -101,6 +104,7 @@ def dev(
         storage=storage,
         mcp_file=mcp_file,
         mcp_inline=mcp_inline,
+        workspaces=workspaces,
     )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
@@ -147,6 +151,8 @@ def worker(
     storage: Storage = None,
     mcp_file: McpFile = None,
     mcp_inline: McpInline = False,
+    workspaces: WorkspaceBackends = None,
+    workspace_queue: WorkspaceQueue = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -168,6 +174,8 @@ def worker(
         storage=storage,
         mcp_file=mcp_file,
         mcp_inline=mcp_inline,
+        workspaces=workspaces,
+        workspace_queue=workspace_queue,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
     serving["metrics"] = metrics

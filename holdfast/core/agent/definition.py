@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
+from holdfast.core.tools.workspace_profile import WORKSPACE, WorkspaceProfile
 
 OVERRIDES_MAX: Final = 100
 """The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
@@ -99,9 +100,9 @@ class AgentDefinition(Frozen):
     (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
-    their tools, besides its own. `handoffs` are the agents
-    that it may hand the conversation to.
+    hooks. `workspace` is a room of its own for files and commands, and adds the capability of that name. `mcp` names
+    MCP servers of the worker, or describes others where the worker allows it: the agent gets their tools, besides its
+    own. `handoffs` are the agents that it may hand the conversation to.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
@@ -121,6 +122,7 @@ class AgentDefinition(Frozen):
     sequential: bool = False
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
+    workspace: WorkspaceProfile | None = Field(default=None, exclude_if=is_none)
     subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)
     handoffs: Names = Field(default=(), max_length=HANDOFFS_MAX)
     max_depth: int = Field(default=3, ge=0, le=DEPTH_MAX)
@@ -137,6 +139,17 @@ class AgentDefinition(Frozen):
     reasks_max: int = Field(default=2, ge=0, le=REASKS_MAX)
     context: ContextPolicy = ContextPolicy()
     metadata: PortableMap = Field(default_factory=dict[str, JsonValue])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_workspace_brings_its_tools(cls, data: Any) -> Any:  # noqa: ANN401  # whatever is validated
+        """Add the capability to a definition that describes a workspace."""
+        if not isinstance(data, dict) or data.get("workspace") is None:
+            return data
+        names = data.get("capabilities") or ()
+        if not isinstance(names, list | tuple) or WORKSPACE in names:
+            return data
+        return {**data, "capabilities": (*names, WORKSPACE)}
 
     @property
     def mcp_names(self) -> tuple[str, ...]:

@@ -136,6 +136,8 @@ class ExecutionState(JsonForm):
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)
     """Of each MCP server that remembers and runs beside a worker, the id of the process that answered last."""
+    workspace_base: Digest | None = Field(default=None, exclude_if=is_none)
+    """The snapshot of the workspace's files that it began with; none for no files."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None
@@ -221,4 +223,6 @@ class SavedState(Frozen):
     """Which agent has the conversation since a handoff; none where nothing was handed over."""
     mcp_catalog: Digest | None = Field(default=None, exclude_if=is_none)
     """The catalog of MCP tools that its latest execution with any has pinned."""
+    workspace: Digest | None = Field(default=None, exclude_if=is_none)
+    """The latest snapshot of its workspace's files; none before a call has left some."""
     execution: ExecutionState | None = None

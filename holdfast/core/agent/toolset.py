@@ -23,6 +23,7 @@ from holdfast.core.base.frozen import replace as changed
 from holdfast.core.tools.resources import Resource, ResourceTaker, resources_for
 from holdfast.core.tools.tool_names import with_prefix
 from holdfast.core.tools.tools import AnyTool, Tool
+from holdfast.core.tools.workspace_profile import WORKSPACE, WorkspaceProfile, missing_backend
 
 ValueT = TypeVar("ValueT")
 
@@ -49,6 +50,8 @@ class Toolset:
     compilers: tuple[Compiler, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     resources: tuple[Resource, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    """The backends that workspaces can have here."""
 
     @classmethod
     def of_modules(cls, modules: Iterable[ModuleType]) -> Toolset:
@@ -77,6 +80,7 @@ class Toolset:
             compilers=_distinct(each for one in every for each in one.compilers),
             capabilities=_distinct(each for one in every for each in one.capabilities),
             resources=_distinct(each for one in every for each in one.resources),
+            workspaces=tuple(dict.fromkeys(each for one in every for each in one.workspaces)),
         )
 
     def prefixed(self, prefix: str) -> Toolset:
@@ -124,8 +128,9 @@ class Toolset:
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
         InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
-        all names; InvalidInput also for a tool or hook whose resource is not offered.
+        all names; InvalidInput also for a tool or hook whose resource is not offered, and for a workspace's backend.
         """
+        self._check_workspace(definition)
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
         resources_for((*tools.values(), *hooks.values()), self.resources)
@@ -163,6 +168,11 @@ class Toolset:
             text = f"agent {definition.name!r} gets {len(names)} hooks, at most {HOOKS_MAX} are allowed"
             raise InvalidInput(f"{text}; name the ones it needs under `hooks`")
         return tuple(each for each in self.hooks if each.name in names)
+
+    def _check_workspace(self, definition: AgentDefinition) -> None:
+        backend = (definition.workspace or WorkspaceProfile()).backend
+        if WORKSPACE in definition.capabilities and backend not in self.workspaces:
+            raise InvalidInput(f"agent {definition.name!r}: {missing_backend(backend, self.workspaces)}")
 
     def _compiler_of(self, definition: AgentDefinition) -> Compiler | None:
         name = definition.context.compiler

@@ -129,6 +129,8 @@ class ToolExecution(JsonForm):
     """The decision about it; none for a call that needed no approval, or that was cancelled before a decision."""
     inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
     """What its server asked a person for meanwhile, in order."""
+    workspace: Digest | None = Field(default=None, exclude_if=is_none)
+    """The snapshot of the workspace's files that it has left; none for a call that made none."""
 
     @property
     def name(self) -> str:

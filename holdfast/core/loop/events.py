@@ -107,7 +107,8 @@ class ToolReturned:
     result is the JSON of a value, `structured` that JSON where the result is in other words. `metadata` are added to
     the agent's; a value of none removes an entry. Any worker in any language can have written them: they are checked
     here. `attachments` are the files that the store has of it. `mcp_process` is the
-    id of the process of an MCP server that answered, where that remembers something.
+    id of the process of an MCP server that answered, where that remembers something. `workspace` is the digest of the
+    files that the call has left in the run's workspace.
     """
 
     call_id: str
@@ -121,6 +122,7 @@ class ToolReturned:
     structured: str | None = None
     attachments: tuple[Attachment, ...] = ()
     mcp_process: str = ""
+    workspace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
-from holdfast.core.loop.tool_replies import bounded_structure
+from holdfast.core.loop.tool_replies import bounded_structure, with_workspace_files
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_search import called_tool
@@ -323,6 +323,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
     if isinstance(event, ToolReturned):
         _apply_wishes(transition, each.call, event)
+        execution = with_workspace_files(transition, execution, event)
     _has_run(transition, each, execution)
 
 

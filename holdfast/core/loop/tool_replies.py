@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from holdfast.core.base.call_digest import DIGEST_PATTERN
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
 from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.loop.events import ToolReturned
+from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_results import ToolReply, is_json
+
+_DIGEST: Final = re.compile(DIGEST_PATTERN)
 
 PICTURES_STEP_MAX: Final = 8
 """The most pictures of one step: each can be as long as a chapter for the model."""
@@ -30,6 +36,7 @@ def tool_returned(call_id: str, reply: ToolReply, started_at: datetime, at: date
         structured=reply.structured,
         attachments=reply.attachments,
         mcp_process=reply.mcp_process,
+        workspace=reply.workspace,
     )
 
 
@@ -41,6 +48,14 @@ def bounded_structure(event: ToolReturned, bytes_max: int) -> str | None:
     if json_size(event.result) + json_size(structured) > bytes_max or not is_json(structured):
         return None
     return structured
+
+
+def with_workspace_files(transition: Transition, execution: ToolExecution, event: ToolReturned) -> ToolExecution:
+    """Return a call's record with the snapshot of the files that it has left; the next calls begin with them."""
+    if event.workspace is None or _DIGEST.match(event.workspace) is None:
+        return execution
+    transition.workspace = event.workspace
+    return replace(execution, workspace=event.workspace)
 
 
 def pictures_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:

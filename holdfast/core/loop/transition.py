@@ -33,6 +33,7 @@ from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.loop.commands import Command, Emit
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.tools.call_context import BudgetLeft, CallContext
+from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived
 
 HOOK_MESSAGES_MAX: Final = 10
@@ -46,7 +47,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store", "workspace")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -55,6 +56,7 @@ class Transition:
         self.store = before.context.store
         self.metadata = before.context.metadata
         self.handover = before.handover
+        self.workspace = before.workspace
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -68,6 +70,8 @@ class Transition:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
         if self.handover is not before.handover:
             changes["handover"] = self.handover
+        if self.workspace is not before.workspace:
+            changes["workspace"] = self.workspace
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before
@@ -208,6 +212,19 @@ class Transition:
             budget_left=trusted(BudgetLeft, **{limit.name: limit.of(left) for limit in LIMITS}),
             metadata=self.metadata,
             tenant=execution.tenant,
+            workspace=self._workspace_use(call),
+        )
+
+    def _workspace_use(self, call: ToolCall) -> WorkspaceUse | None:
+        """Return what a tool of the workspace is to know of it; none for any other tool."""
+        traits = self.rules.tools.get(call.name)
+        if traits is None or not traits.workspace:
+            return None
+        profile = self.rules.definition.workspace or WorkspaceProfile()
+        return WorkspaceUse(
+            id=self._before.agent_id if profile.scope == "session" else self.execution.execution_id,
+            profile=profile,
+            files=self.workspace or profile.files,
         )
 
     def context_for(

@@ -10,6 +10,7 @@ from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.tools.workspace_profile import WorkspaceUse
 
 PROGRESS_TEXT_CHARS_MAX: Final = 500
 """The longest text of a progress report, in characters; the rest of it is cut off. Heartbeats carry it."""
@@ -47,6 +48,8 @@ class CallContext(SparseForm):
     budget_left: BudgetLeft = NO_LIMITS
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
     tenant: str = ""
+    workspace: WorkspaceUse | None = None
+    """For the tools of the workspace alone."""
 
 
 NO_CALL: Final = CallContext()

@@ -14,6 +14,7 @@ from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import Message
 from holdfast.core.tools.call_context import NO_LIMITS, BudgetLeft, CallContext
+from holdfast.core.tools.workspace_profile import WorkspaceUse
 
 
 class FilePath(Protocol):
@@ -118,6 +119,8 @@ class ToolContext:
     deadline: datetime | None = None
     budget_left: BudgetLeft = NO_LIMITS
     tenant: str = ""
+    workspace: WorkspaceUse | None = field(default=None, repr=False)
+    """The run's workspace, for the tools that work in it."""
     reporter: CallReporter = field(default=NO_REPORTER, repr=False, compare=False)
     """Where reports go; set by us."""
     conversation: Conversation = field(default=NO_CONVERSATION, repr=False, compare=False)

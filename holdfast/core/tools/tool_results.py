@@ -11,7 +11,8 @@ from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.core.base.bounds import REASON_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX, WORD_CHARS_MAX
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.call_digest import Digest
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped, encodable
@@ -51,6 +52,8 @@ class ToolReply(Frozen):
     """The files that the store has of it."""
     mcp_process: str = Field(default="", max_length=WORD_CHARS_MAX)
     """The id of the MCP server's process that answered; empty where it remembers nothing, and for other tools."""
+    workspace: Digest | None = Field(default=None, exclude_if=is_none)
+    """The snapshot of the workspace's files that the call has left."""
 
 
 def reply_of(value: object) -> ToolReply:
@@ -76,7 +79,7 @@ def reply_with(text: str, value: object, whole: str) -> ToolReply:
 
 def with_files_and_structure(reply: ToolReply, fields: Mapping[str, object]) -> ToolReply:
     """Return the reply with the attachments and the structure that an activity's result has; what is wrong is none."""
-    given = {name: fields[name] for name in ("structured", "attachments") if fields.get(name)}
+    given = {name: fields[name] for name in ("structured", "attachments", "workspace") if fields.get(name)}
     if not given:
         return reply
     try:
@@ -84,7 +87,7 @@ def with_files_and_structure(reply: ToolReply, fields: Mapping[str, object]) -> 
         checked = ToolReply.model_validate_json(to_json({"text": "", **given}))
     except ValueError:
         return reply
-    return replace(reply, structured=checked.structured, attachments=checked.attachments)
+    return replace(reply, structured=checked.structured, attachments=checked.attachments, workspace=checked.workspace)
 
 
 def is_json(text: str) -> bool:

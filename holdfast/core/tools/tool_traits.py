@@ -44,7 +44,17 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp", "mcp_digest", "deferred", "resumable")
+DERIVED: Final = (
+    "described_bytes",
+    "required",
+    "context",
+    "remote",
+    "mcp",
+    "mcp_digest",
+    "deferred",
+    "resumable",
+    "workspace",
+)
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -105,6 +115,8 @@ class ToolTraits(SparseForm):
     """Whether the model is not shown it, and finds it with the tool `search_tools`."""
     resumable: bool = False
     """Whether a call can become a task that its next attempt takes up, so that a lost worker does not end it."""
+    workspace: bool = False
+    """Whether it works in the run's workspace."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)

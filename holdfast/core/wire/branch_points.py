@@ -6,18 +6,19 @@ repeats no part. Side effects are not undone: what tools have done stays done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import counted, joined_models
 from holdfast.core.conversation.handoffs import Handover
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
-from holdfast.core.conversation.steps import AgentStep
+from holdfast.core.conversation.steps import AgentStep, StepExecution
 from holdfast.core.wire.carry_over import STEPS
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.records import Part, Snapshot
@@ -65,7 +66,12 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
     tails = zip(names, snapshot.messages, strict=True)
     return replace(
         snapshot,
-        head=replace(snapshot.head, execution=execution, handover=_handover_after(state, steps)),
+        head=replace(
+            snapshot.head,
+            execution=execution,
+            handover=_handover_after(state, steps),
+            workspace=_workspace_after(state, steps_before),
+        ),
         parts=_parts(snapshot.parts, lengths),
         steps=_tail(snapshot.parts, STEPS, snapshot.steps, lengths),
         messages=tuple(_tail(snapshot.parts, name, tail, lengths) for name, tail in tails),
@@ -78,6 +84,12 @@ def _handover_after(state: AgentState, steps: int) -> Handover | None:
     if undone is None or state.handover is None:
         return state.handover
     return replace(state.handover, agent=undone.from_agent)
+
+
+def _workspace_after(state: AgentState, steps: Iterable[StepExecution]) -> Digest | None:
+    """Return the snapshot of the workspace's files after these steps: the latest that a call of them has left."""
+    left = [call.workspace for each in steps for call in each.step.tool_executions if call.workspace is not None]
+    return left[-1] if left else state.running.workspace_base
 
 
 def _length_after(state: AgentState, steps: int) -> int:

@@ -30,7 +30,7 @@ from holdfast.core.base.bounds import (
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_empty
+from holdfast.core.base.frozen import Frozen, is_empty, is_none
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -41,6 +41,7 @@ from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
+from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 
@@ -196,6 +197,7 @@ class ToolsRequest(Frozen):
     tools_deny: tuple[str, ...] = ()
     hooks: HookChoice = ()
     capabilities: tuple[str, ...] = ()
+    workspace: WorkspaceProfile | None = Field(default=None, exclude_if=is_none)
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
@@ -214,6 +216,7 @@ class ToolsRequest(Frozen):
             tools_deny=definition.tools_deny,
             hooks=definition.hooks,
             capabilities=definition.capabilities,
+            workspace=definition.workspace,
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,

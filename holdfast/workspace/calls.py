@@ -1,0 +1,191 @@
+"""`WorkspaceCalls`: one operation in a run's workspace, on the files that the run is to have, and its snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.core.base.errors import HoldfastError, InvalidInput, StorageFailed
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.workspace_profile import missing_backend
+from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.workspace.backend import Workspace, WorkspaceBackend, WorkspaceLost, WorkspaceUnavailable
+from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes
+from holdfast.workspace.inside.snapshots import EMPTY
+from holdfast.workspace.snapshot_store import SnapshotStore
+
+ROUNDS_MAX: Final = 4
+"""How often one call may find that its workspace has just gone, or has other files, before it gives up."""
+
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The most that one answer may hold: a whole snapshot, and the output of a command."""
+
+RESTORED: Final = (
+    "[the workspace was not there any more: its files are as the last call left them, and no program runs]"
+)
+
+UNSAVED: Final = "[no snapshot was made of the files ({}): they are lost if the workspace is]"
+
+OutputListener = Callable[[bytes], None]
+
+
+class CallRefused(HoldfastError):
+    """The operation was not carried out; the message says why, for the model."""
+
+
+@dataclass
+class Answer:
+    """What an operation brought: its result, a command's output, contents; the snapshot, or why there is none."""
+
+    result: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output: bytes = b""
+    contents: bytes = b""
+    snapshot: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class WorkspaceCalls:
+    """Operations in workspaces, by the backends that a worker has. Safe to use from any event loop."""
+
+    def __init__(self, backends: Mapping[str, WorkspaceBackend], store: AttachmentStore) -> None:
+        self.backends = backends
+        self._snapshots = SnapshotStore(store)
+        self._endings = set[asyncio.Task[None]]()
+
+    async def call(
+        self,
+        context: ToolContext,
+        header: Mapping[str, Any],
+        body: bytes = b"",
+        on_output: OutputListener = lambda _: None,
+    ) -> Answer:
+        """Carry out one operation and store the snapshot that it leaves; `on_output` is given a command's output.
+
+        The workspace is made, or made anew from the run's last snapshot, where need be. Raises CallRefused,
+        WorkspaceUnavailable, WorkspaceLost, and StorageFailed where a snapshot to restore cannot be read.
+        """
+        use = context.workspace
+        if use is None:
+            raise InvalidInput("this call belongs to no workspace; run the tool by a driver or a worker")
+        backend = self.backends.get(use.profile.backend)
+        if backend is None:
+            raise WorkspaceUnavailable(missing_backend(use.profile.backend, self.backends))
+        workspace = Workspace(use.id, context.tenant, use.profile)
+        files = use.files or EMPTY
+        common = {"execution": context.execution_id, "files": files, "call": context.idempotency_key, "snapshot": True}
+        notes: tuple[str, ...] = ()
+        for _ in range(ROUNDS_MAX):
+            await backend.ensure(workspace)
+            try:
+                answer = await self._exchange(backend, workspace, {**header, **common}, body, on_output)
+                if answer.result["status"] == "stale":
+                    await self._restore(backend, workspace, common, files)
+                    notes = (RESTORED,) if files != EMPTY else ()
+                    continue
+            except WorkspaceUnavailable:  # it went between the two: nothing has begun
+                continue
+            if answer.result["status"] == "refused":
+                raise CallRefused("\n".join((*notes, str(answer.result["message"]))))
+            answer.notes = notes
+            await self._keep_snapshot(answer, files)
+            return answer
+        raise WorkspaceUnavailable("the workspace ended each time it was to be used; try again later")
+
+    async def close(self) -> None:
+        """Let go of what the backends hold."""
+        await asyncio.gather(*(each.close() for each in self.backends.values()), return_exceptions=True)
+
+    async def _exchange(
+        self,
+        backend: WorkspaceBackend,
+        workspace: Workspace,
+        header: Mapping[str, Any],
+        body: bytes,
+        on_output: OutputListener = lambda _: None,
+    ) -> Answer:
+        answer, contents = Answer(), list[bytes]()
+        output = list[bytes]()
+        try:
+            async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
+                async for kind, data in frames(received):
+                    if kind == OUTPUT:
+                        output.append(data)
+                        on_output(data)
+                    elif kind == CONTENT:
+                        contents.append(data)
+                    elif kind == RESULT:
+                        answer.result = json.loads(data)
+        except asyncio.CancelledError:
+            self._end(backend, workspace, str(header["call"]))
+            raise
+        if not answer.result:
+            raise WorkspaceLost("the workspace's program ended without a result; what it had begun is ended")
+        answer.output, answer.contents = b"".join(output), b"".join(contents)
+        return answer
+
+    def _end(self, backend: WorkspaceBackend, workspace: Workspace, call: str) -> None:
+        """Have a cancelled call's command end, besides by its closed input; nobody waits for it."""
+        request = request_bytes({"op": "kill", "call": call})
+        task = asyncio.get_running_loop().create_task(backend.kill(workspace, (request,)))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _restore(
+        self, backend: WorkspaceBackend, workspace: Workspace, common: Mapping[str, Any], files: str
+    ) -> None:
+        packed = await self._snapshots.packed(files)
+        restored = await self._exchange(backend, workspace, {**common, "op": "restore"}, packed)
+        if restored.result["status"] != "done":
+            raise WorkspaceUnavailable(f"the files could not be restored: {restored.result.get('message')}")
+
+    async def _keep_snapshot(self, answer: Answer, before: str) -> None:
+        """Store the snapshot of an answer; where that fails, the model is told that these files may be lost."""
+        made = answer.result.get("snapshot")
+        if not isinstance(made, dict):
+            return
+        if "left_out" in made:
+            answer.notes = (*answer.notes, UNSAVED.format(f"{made['left_out']}; remove what need not be kept"))
+            return
+        try:
+            digest, parts = str(made["digest"]), unpacked(answer.contents)
+            if digest != before:
+                await self._snapshots.write(digest, parts, before)
+            answer.snapshot = digest
+        except StorageFailed as error:
+            answer.notes = (*answer.notes, UNSAVED.format(error.message))
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """Return the contents that stand in `data`, each behind its length."""
+    contents, at = list[bytes](), 0
+    while at < len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        contents.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return contents
+
+
+async def frames(received: AsyncGenerator[bytes]) -> AsyncGenerator[tuple[bytes, bytes]]:
+    """Yield the frames of an answer. Raises WorkspaceLost for what is none, and for more than ANSWER_BYTES_MAX."""
+    buffer, total = bytearray(), 0
+    async for piece in received:
+        buffer += piece
+        total += len(piece)
+        if total > ANSWER_BYTES_MAX:
+            raise WorkspaceLost(f"the workspace's answer has more than {ANSWER_BYTES_MAX:,} bytes")
+        while len(buffer) >= _HEAD:
+            size = int.from_bytes(buffer[1:_HEAD], "big")
+            if size > FRAME_BYTES_MAX:
+                raise WorkspaceLost("the workspace's program answered with what is no frame")
+            if len(buffer) < _HEAD + size:
+                break
+            yield bytes(buffer[:1]), bytes(buffer[_HEAD : _HEAD + size])
+            del buffer[: _HEAD + size]
+
+
+_HEAD: Final = 5

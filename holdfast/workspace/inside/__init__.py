@@ -1,0 +1,1 @@
+"""The program that works inside a workspace. Its modules need Python 3.9 and the standard library, nothing else."""

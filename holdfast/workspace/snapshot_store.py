@@ -1,0 +1,106 @@
+"""Snapshots of workspaces in the record store: a manifest and the contents that it names, each by its digest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from holdfast.core.base.errors import StorageFailed
+from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.workspace.inside.snapshots import EMPTY
+
+AT_ONCE_MAX: Final = 16
+"""How many contents of one snapshot are read or written at once."""
+
+EMPTY_MANIFEST: Final = b'{"files":[],"folders":[],"links":[]}'
+
+
+class SnapshotFile(NamedTuple):
+    """A file of a snapshot: `mode` are its permissions, `digest` is the SHA-256 of its content."""
+
+    path: str
+    mode: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a snapshot holds: files, folders with their modes, links with their targets. Paths are below the root."""
+
+    data: bytes
+
+    @cached_property
+    def _value(self) -> Mapping[str, Sequence[Sequence[Any]]]:
+        value: Mapping[str, Sequence[Sequence[Any]]] = json.loads(self.data)
+        return value
+
+    @cached_property
+    def files(self) -> Mapping[str, SnapshotFile]:
+        """The files by path, sorted."""
+        return {str(each[0]): SnapshotFile(*each) for each in self._value["files"]}
+
+    @cached_property
+    def folders(self) -> Mapping[str, int]:
+        """The modes of the folders by path, sorted."""
+        return {str(path): int(mode) for path, mode in self._value["folders"]}
+
+    @cached_property
+    def links(self) -> Mapping[str, str]:
+        """The targets of the links by path, sorted."""
+        return {str(path): str(target) for path, target in self._value["links"]}
+
+    @property
+    def contents(self) -> set[str]:
+        """The digests of the files' contents."""
+        return {each.digest for each in self.files.values()}
+
+
+class SnapshotStore:
+    """Writes and reads snapshots. Safe to use from any event loop."""
+
+    def __init__(self, store: AttachmentStore) -> None:
+        self._store = store
+
+    async def write(self, digest: str, contents: Sequence[bytes], before: str) -> None:
+        """Store a snapshot: its manifest, then what the snapshot `before` does not have; the manifest comes last.
+
+        Raises StorageFailed, also where a content is missing: a snapshot that is named can be restored.
+        """
+        manifest = Manifest(contents[0])
+        written = set(await self._gathered(self._store.write_attachment(each) for each in contents[1:]))
+        missing = manifest.contents - written
+        if missing:
+            missing -= (await self.manifest(before)).contents
+        if missing:
+            raise StorageFailed(f"{len(missing)} files of the snapshot changed while it was made")
+        if await self._store.write_attachment(manifest.data) != digest:
+            raise StorageFailed("the snapshot's manifest has another digest than its name")
+
+    async def manifest(self, digest: str) -> Manifest:
+        """Return what a snapshot holds. Raises ObjectMissing, StorageFailed."""
+        return Manifest(EMPTY_MANIFEST if digest == EMPTY else await self._store.read_attachment(digest))
+
+    async def content(self, digest: str) -> bytes:
+        """Return the content of a file. Raises ObjectMissing, StorageFailed."""
+        return await self._store.read_attachment(digest)
+
+    async def packed(self, digest: str) -> bytes:
+        """Return a snapshot as the program takes it: the manifest and each content, each behind its length."""
+        manifest = await self.manifest(digest)
+        contents = await self._gathered(self._store.read_attachment(each) for each in sorted(manifest.contents))
+        return b"".join(struct.pack(">I", len(each)) + each for each in (manifest.data, *contents))
+
+    async def _gathered(self, calls: Iterable[Any]) -> list[Any]:
+        at_once = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def bounded(call: Any) -> Any:  # noqa: ANN401  # bytes or text
+            async with at_once:
+                return await call
+
+        return list(await asyncio.gather(*map(bounded, calls)))

@@ -1,0 +1,95 @@
+"""The program of workspaces, started as a backend starts it, in two folders of a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.workspace.inside.frames import request_bytes
+from holdfast.workspace.inside.snapshots import EMPTY
+from holdfast.workspace.program import program
+
+SECONDS_MAX = 60
+
+
+@dataclass
+class Ran:
+    """What one request brought."""
+
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+    output: bytes = b""
+    contents: bytes = b""
+
+
+@dataclass
+class Inside:
+    """A workspace in two folders; `files` is the digest of the last snapshot."""
+
+    root: Path
+    runtime: Path
+    files: str = EMPTY
+
+    @classmethod
+    def below(cls, path: Path) -> Inside:
+        """Return a workspace in new folders below `path`."""
+        made = cls(path / "files", path / "runtime")
+        for each in (made.root, made.runtime):
+            each.mkdir(parents=True)
+        return made
+
+    def start(self, header: dict[str, Any], body: bytes = b"") -> subprocess.Popen[bytes]:
+        """Start the program with a request; its input stays open."""
+        common = {"execution": "run", "files": self.files, "call": "call", "snapshot": True, "timeout": SECONDS_MAX}
+        argv = [sys.executable, "-I", "-S", "-c", program(), str(self.root), str(self.runtime)]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(request_bytes({**common, **header}, body))
+        process.stdin.flush()
+        return process
+
+    def ask(self, header: dict[str, Any], body: bytes = b"") -> Ran:
+        """Carry out a request to its end."""
+        with self.start(header, body) as process:
+            assert process.stdout is not None
+            ran = answer(process.stdout.read())
+        snapshot: dict[str, Any] = ran.result.get("snapshot") or {}
+        self.files = str(snapshot.get("digest", self.files))
+        return ran
+
+    def shell(self, text: str, **header: object) -> Ran:
+        """Run a command."""
+        return self.ask({"op": "run", "shell": text, **header})
+
+
+def answer(data: bytes) -> Ran:
+    """Read the frames of an answer."""
+    ran = Ran()
+    while data:
+        size = int.from_bytes(data[1:5], "big")
+        kind, piece, data = data[:1], data[5 : 5 + size], data[5 + size :]
+        if kind == b"O":
+            ran.output += piece
+        elif kind == b"B":
+            ran.contents += piece
+        else:
+            ran.result = json.loads(piece)
+    return ran
+
+
+def alive(mark: str) -> list[int]:
+    """Return the living processes whose command line holds `mark`."""
+    found: list[int] = []
+    for each in Path("/proc").iterdir():
+        if not each.name.isdigit():
+            continue
+        try:
+            line, stat = (each / "cmdline").read_bytes(), (each / "stat").read_text()
+        except OSError:
+            continue
+        if mark.encode() in line and stat.rpartition(")")[2].split()[0] != "Z":
+            found.append(int(each.name))
+    return found

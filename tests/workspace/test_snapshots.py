@@ -1,0 +1,104 @@
+"""Snapshots of a workspace: equal files have equal digests, only what changed is read, and they come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.workspace.calls import unpacked
+from holdfast.workspace.inside.snapshots import EMPTY, FILE_BYTES_MAX, FILES_MAX
+from holdfast.workspace.snapshot_store import EMPTY_MANIFEST, Manifest
+from tests.workspace.programs import Inside
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Inside:
+    return Inside.below(tmp_path)
+
+
+FILL = "mkdir -p a/b c; echo one > a/b/one; echo two > two; chmod 700 two; ln -s a/b/one link; chmod 555 a/b"
+
+
+def test_equal_files_have_the_same_digest_whoever_made_them(tmp_path: Path) -> None:
+    first, second = Inside.below(tmp_path / "1"), Inside.below(tmp_path / "2")
+    first.shell(FILL)
+    second.shell("echo two > two")
+    second.shell(f"rm two; {FILL}")
+    assert first.files == second.files != EMPTY
+
+
+def test_a_call_that_changes_nothing_leaves_the_same_snapshot_and_sends_nothing(inside: Inside) -> None:
+    inside.shell(FILL)
+    before = inside.files
+    ran = inside.shell("cat two")
+    assert (inside.files, ran.result["snapshot"]["contents"], ran.contents) == (before, 0, b"")
+
+
+def test_only_contents_that_the_snapshot_before_lacks_are_sent(inside: Inside) -> None:
+    inside.shell("head -c 1000000 /dev/urandom > large; echo a > small")
+    ran = inside.shell("echo b > small; cp large copy")
+    manifest, *contents = unpacked(ran.contents)
+    assert contents == [b"b\n"]
+    assert set(Manifest(manifest).files) == {"copy", "large", "small"}
+
+
+def test_a_snapshot_comes_back_in_an_empty_workspace(inside: Inside, tmp_path: Path) -> None:
+    packed = inside.shell(FILL).contents
+    other = Inside.below(tmp_path / "other")
+    other.shell("mkdir -p deep/er; echo gone > deep/er/file; chmod 500 deep/er deep")
+    ran = other.ask({"op": "restore", "files": inside.files}, packed)
+    assert ran.result == {"status": "done", "files": 2}
+    assert sorted(str(each.relative_to(other.root)) for each in other.root.rglob("*")) == [
+        *("a", "a/b", "a/b/one", "c", "link", "two")
+    ]
+    assert (other.root / "two").stat().st_mode & 0o777 == 0o700
+    assert (other.root / "a" / "b").stat().st_mode & 0o777 == 0o555
+    other.files = inside.files
+    other.shell("true")
+    assert other.files == inside.files
+
+
+def test_a_workspace_with_other_files_does_nothing_until_they_are_restored(inside: Inside, tmp_path: Path) -> None:
+    packed = inside.shell(FILL).contents
+    other = Inside.below(tmp_path / "other")
+    other.files = inside.files
+    ran = other.shell("touch hacked")
+    assert ran.result == {"status": "stale"}
+    assert not list(other.root.iterdir())
+    other.ask({"op": "restore"}, packed)
+    assert other.shell("cat two").output == b"two\n"
+
+
+def test_a_call_whose_result_was_lost_had_its_effect(inside: Inside) -> None:
+    inside.shell("echo 1 > f")
+    recorded = inside.files
+    inside.shell("echo 2 > f")
+    inside.files = recorded  # the run never heard of the second
+    assert inside.shell("cat f").output == b"2\n"
+
+
+def test_another_run_begins_with_exactly_the_files_that_it_names(inside: Inside) -> None:
+    inside.shell("echo 1 > f")
+    earlier = inside.files
+    inside.shell("echo 2 > f")
+    assert inside.shell("cat f", execution="next").output == b"2\n", "it goes on where the last one ended"
+    assert inside.shell("cat f", execution="fork", files=earlier).result == {"status": "stale"}
+
+
+def test_a_rewind_to_no_files_empties_the_workspace(inside: Inside) -> None:
+    inside.shell("echo 1 > f")
+    assert inside.shell("ls", execution="rewound", files=EMPTY).result == {"status": "stale"}
+    packed = len(EMPTY_MANIFEST).to_bytes(4, "big") + EMPTY_MANIFEST
+    inside.ask({"op": "restore", "execution": "rewound", "files": EMPTY}, packed)
+    inside.files = EMPTY
+    assert inside.shell("ls", execution="rewound").output == b""
+
+
+def test_files_beyond_the_bounds_are_left_out_with_the_reason(inside: Inside) -> None:
+    ran = inside.shell(f"head -c {FILE_BYTES_MAX + 1} /dev/zero > large")
+    assert ran.result["exit_code"] == 0
+    assert "large has 16,777,217 bytes" in ran.result["snapshot"]["left_out"]
+    ran = inside.shell(f"rm large; seq {FILES_MAX + 1} | xargs touch")
+    assert "more than 5,000" in ran.result["snapshot"]["left_out"]
+    assert inside.shell("rm -rf *").result["snapshot"]["digest"] == EMPTY
