@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
+from holdfast.capabilities.built_in import with_built_in
 from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
@@ -150,6 +151,7 @@ class LocalDriver(Generic[AnswerT]):
         self.attachments: AttachmentStore = attachment_store(records)
         if records is not None:
             offered = RecordTools(records, self._whose).with_records_tool(offered)
+        offered = with_built_in(offered)
         self._model: Model = model or EnvironmentModel()
         self._records, self._owns_model = records, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
