@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.capabilities.ask_user import ASK_USER
 from holdfast.capabilities.todo import TODO
 from holdfast.core.agent.toolset import Toolset
 
-BUILT_IN: Final = (TODO,)
+BUILT_IN: Final = (TODO, ASK_USER)
 
 
 def with_built_in(toolset: Toolset) -> Toolset:

@@ -54,6 +54,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
+from holdfast.core.loop.own_tools import questions
 from holdfast.core.loop.own_tools.calls import Answer, own_answer
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.tool_replies import bounded_structure
@@ -199,6 +200,8 @@ def wait_changed(transition: Transition, each: OpenCall, event: WaitEvent) -> No
         _put(transition, each)
         if error is not None:
             _has_run(transition, each, _ended(transition, each, Outcome.FAILED, error=error))
+        elif (answer := questions.answer(each)) is not None:
+            _answer(transition, each, answer)
 
 
 def _approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.core.conversation.steps import ErrorRecord, OpenCall
-from holdfast.core.loop.own_tools import todo_list
+from holdfast.core.loop.own_tools import questions, todo_list
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_traits import LoopTool
 
@@ -18,7 +18,9 @@ def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer
     match tool:
         case "todo":
             return todo_list.write(transition, each.call)
-        case "ask_user" | "go_back" | "plan":
+        case "ask_user":
+            return questions.ask(transition, each)
+        case "go_back" | "plan":
             raise NotImplementedError
         case _:
             assert_never(tool)
