@@ -215,7 +215,7 @@ class Executor:
         return InputAnswered(call.id, answer, self.clock())
 
     async def _input_answer(self, call: ToolCall, request: InputRequest | None) -> InputAnswer:
-        """Return the answer; one that does not fit is asked for again. Raises InvalidArguments, or what is raised there."""
+        """Return the answer, asked for again where it does not fit. Raises InvalidArguments, or what is raised there."""
         if self.answer_input is None or request is None:
             raise InvalidArguments("nobody is there to answer; give the driver answer_input=")
         problem = None
