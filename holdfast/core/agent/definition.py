@@ -7,7 +7,7 @@ from typing import Annotated, Final, Protocol
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
-from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
+from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, Critique, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -103,7 +103,7 @@ class AgentDefinition(Frozen):
     hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
     their tools, besides its own. `handoffs` are the agents
     that it may hand the conversation to. `answer_seconds` is how long its own question to a person (the capability
-    `ask_user`) waits for the answer.
+    `ask_user`) waits for the answer. `critique` has another agent or a rubric judge the final answer before it counts.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
@@ -131,6 +131,7 @@ class AgentDefinition(Frozen):
     pause_while_waiting: bool = False
     answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
     approvals: ApprovalRules = ()
+    critique: Critique | None = None
     errors: ErrorPolicy = "recover"
     model_patience_seconds: float = Field(default=MODEL_PATIENCE_SECONDS, ge=0, le=MODEL_PATIENCE_SECONDS_MAX)
     overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
@@ -160,3 +161,10 @@ class AgentDefinition(Frozen):
         if info.data.get("name") in agents:
             raise ValueError(f"{info.data['name']!r} is the agent itself; name other agents")
         return agents
+
+    @field_validator("critique")
+    @classmethod
+    def _it_does_not_judge_itself(cls, critique: Critique | None, info: ValidationInfo) -> Critique | None:
+        if critique is not None and critique.agent is not None and critique.agent == info.data.get("name"):
+            raise ValueError(f"{critique.agent!r} is the agent itself; name another agent, or give a `rubric`")
+        return critique
