@@ -1,8 +1,9 @@
-"""Critiques on a real server: by a rubric and by another agent, refused and accepted, stopped, and fork-safe replays."""
+"""Critiques on a real server: by a rubric and by another agent, refused, accepted, and stopped in the middle."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,16 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
 YES = '{"accepted": true, "reasons": []}'
 NO = '{"accepted": false, "reasons": ["no source"]}'
+JUDGES = ("You judge", "You are strict.")
 AGENT = AgentDefinition(name="clerk", critique=Critique(rubric="It names a source."))
+
+
+def desk(request: dict[str, Any]) -> Reply:
+    """The answer names a source once it was asked for again; whoever judges wants one."""
+    first, last = (str(request["messages"][place]["content"]) for place in (0, -1))
+    if first.startswith(JUDGES):
+        return say(YES if "page 3" in last else NO)
+    return say("It is so, see page 3." if "not accepted" in last else "It is so.")
 
 
 def outcomes(state: AgentState) -> list[str]:
@@ -30,8 +40,7 @@ def outcomes(state: AgentState) -> list[str]:
 
 
 async def test_a_refused_answer_is_mended_and_the_critics_runs_are_children(serve: Serve) -> None:
-    script = [say("It is so."), say(NO), say("It is so, see page 3."), say(YES)]
-    async with serve(script) as served:
+    async with serve(desk) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         state = await served.client.result(execution_id)
         bodies = [each.body for each in served.endpoint.requests]
@@ -42,26 +51,29 @@ async def test_a_refused_answer_is_mended_and_the_critics_runs_are_children(serv
     assert bodies[1]["response_format"]["type"] == "json_schema"
     assert "- no source" in bodies[2]["messages"][-1]["content"]
     assert state.steps_used == 4
-    await assert_same_in_process(AGENT, script, state)
+    await assert_same_in_process(AGENT, desk, state)
 
 
 async def test_another_agent_judges_and_its_name_is_checked_at_the_start(serve: Serve) -> None:
     agent = AGENT.model_copy(update={"critique": Critique(agent="reviewer", rounds=1)})
     reviewer = AgentDefinition(name="reviewer", system_prompt="You are strict.")
-    script = [say("It is so."), say(NO)]
-    async with serve(script) as served:
-        with pytest.raises(UnknownAgent, match="critique.agent: names 'reviewer'"):
+    async with serve(desk) as served:
+        with pytest.raises(UnknownAgent, match=r"critique\.agent: names 'reviewer'"):
             await served.client.start(agent, "Go.")
         execution_id = await served.client.start(agent, "Go.", subagents=[reviewer])
         state = await served.client.result(execution_id)
         await replayed(served.client, execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.RETRY_LIMIT)
     assert state.final_response == ""
-    await assert_same_in_process(agent, script, state, agents=[reviewer])
+    await assert_same_in_process(agent, desk, state, agents=[reviewer])
+
+
+def hung(request: dict[str, Any]) -> Reply:
+    return Reply(hang=True) if "You judge" in str(request["messages"][0]) else say("It is so.")
 
 
 async def test_a_stop_is_heard_by_the_critic_and_the_answer_does_not_count(serve: Serve) -> None:
-    async with serve([say("It is so."), Reply(hang=True)]) as served:
+    async with serve(hung) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         await state_when(served.client, execution_id, lambda state: bool(state.running.subagents_started))
         async with asyncio.timeout(90):

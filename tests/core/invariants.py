@@ -132,7 +132,7 @@ def _assert_calls_add_up(loop: AgentLoop, execution: ExecutionState, now: dateti
     if step is None:
         assert opened == ()
         return
-    if step.judgement is not None and step.judgement.ended_at is None:
+    if step.judgement is not None and step.judgement.completed_at is None:
         assert ([each.stage for each in opened], step.requested_tool_calls) == ([CallStage.RUNNING], ())
         return
     answered = [each.call.id for each in step.tool_executions]

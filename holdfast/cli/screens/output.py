@@ -315,11 +315,7 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
         announce(done.step.number, done.step.inference_response, holder)
         results(done.step, done.duration.total_seconds())
         if (judgement := done.step.judgement) is not None:
-            note(
-                f"judged by {judgement.judge}: {'; '.join((judgement.outcome, *judgement.reasons, judgement.why))}".rstrip(
-                    "; "
-                )
-            )
+            note(judgement.line)
         for handoff in (each for each in state.running.handoffs if each.step_number == done.step.number):
             handed_over(handoff.from_agent, handoff.to_agent, handoff.reason)
             holder = handoff.to_agent

@@ -26,8 +26,13 @@ class Judgement(Frozen):
     outcome: Literal["accepted", "refused", "unjudged"] = "unjudged"
     reasons: tuple[str, ...] = ()
     why: str = ""
-    began_at: AwareDatetime
-    ended_at: AwareDatetime | None = None
+    started_at: AwareDatetime
+    completed_at: AwareDatetime | None = None
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
     unpriced: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """Who judged, how and why, in a line."""
+        return f"judged by {self.judge}: {'; '.join(filter(None, (self.outcome, *self.reasons, self.why)))}"

@@ -43,7 +43,7 @@ def begin(transition: Transition) -> bool:
         return False
     judge = critic(transition.rules.definition, transition.rules.assistants)
     name = judge.name if judge else ""
-    transition.change_step(judgement=Judgement(judge=name, began_at=transition.at))
+    transition.change_step(judgement=Judgement(judge=name, started_at=transition.at))
     problem = problem_with_number(0, transition.execution.subagents_started)
     if judge is None or transition.rules.depth < 1:
         _unjudged(transition, "agents must not nest any deeper than this one" if judge else "its judge is not known")
@@ -64,7 +64,7 @@ def begin(transition: Transition) -> bool:
 def begin_again(transition: Transition) -> bool:
     """Have the answer judged from the beginning where a judgement was under way; return whether it was."""
     step = transition.step
-    if step.judgement is None or step.judgement.ended_at is not None:
+    if step.judgement is None or step.judgement.completed_at is not None:
         return False
     transition.change_step(judgement=None)
     transition.change(open_calls=())
@@ -75,7 +75,7 @@ def begin_again(transition: Transition) -> bool:
 def take_in(transition: Transition, event: ToolReturned | ToolFailed | SubagentReturned) -> bool:
     """Take in the end of whoever judges; return whether `event` is that."""
     judgement = transition.step.judgement
-    if not isinstance(event, SubagentReturned) or judgement is None or judgement.ended_at is not None:
+    if not isinstance(event, SubagentReturned) or judgement is None or judgement.completed_at is not None:
         return False
     _count(transition, judgement, event)
     transition.change(open_calls=())
@@ -95,7 +95,7 @@ def take_in(transition: Transition, event: ToolReturned | ToolFailed | SubagentR
 def cancelled(transition: Transition, event: SubagentReturned) -> bool:
     """Count what whoever judged used before the cancel; return whether `event` is that."""
     judgement = transition.step.judgement
-    if judgement is None or judgement.ended_at is not None:
+    if judgement is None or judgement.completed_at is not None:
         return False
     _count(transition, judgement, event)
     transition.change(open_calls=())
@@ -105,10 +105,10 @@ def cancelled(transition: Transition, event: SubagentReturned) -> bool:
 def withdraw(transition: Transition) -> None:
     """Keep an answer from counting whose judgement was cut off: the run ends before it came to an end."""
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
-    if judgement is None or judgement.ended_at is not None:
+    if judgement is None or judgement.completed_at is not None:
         return
     why = "the run ended before its judgement"
-    transition.change_step(judgement=replace(judgement, why=why, ended_at=transition.at))
+    transition.change_step(judgement=replace(judgement, why=why, completed_at=transition.at))
     if critique is None or critique.unjudged == "fail":
         _add_error(transition, ANSWER_UNJUDGED, why)
 
@@ -123,7 +123,7 @@ def _end(transition: Transition, outcome: str, *, reasons: tuple[str, ...]) -> N
     judgement = transition.step.judgement
     if judgement is None:
         return
-    ended = replace(judgement, outcome=outcome, reasons=reasons, ended_at=transition.at)
+    ended = replace(judgement, outcome=outcome, reasons=reasons, completed_at=transition.at)
     transition.change_step(judgement=ended)
     if outcome == "refused":
         _refused(transition, ended)
@@ -153,7 +153,9 @@ def _unjudged(transition: Transition, why: str) -> None:
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
     if judgement is None:
         return
-    transition.change_step(judgement=replace(judgement, why=clamped(why, REQUEST_CHARS_MAX), ended_at=transition.at))
+    transition.change_step(
+        judgement=replace(judgement, why=clamped(why, REQUEST_CHARS_MAX), completed_at=transition.at)
+    )
     text = f"the answer could not be judged: {why}"
     if critique is not None and critique.unjudged == "accept":
         transition.warn(f"{text}; it counts all the same (critique.unjudged: accept)")
