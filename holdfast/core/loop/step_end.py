@@ -14,7 +14,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
-from holdfast.core.loop.own_tools import critique
+from holdfast.core.loop.own_tools import critique, steps_back
 from holdfast.core.loop.pending_messages import deliver_pending
 from holdfast.core.loop.tool_replies import pictures_of
 from holdfast.core.loop.transition import Transition
@@ -126,6 +126,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         current_step_started_at=None,
         open_calls=(),
     )
+    steps_back.take_place(transition)
 
 
 def conclude(transition: Transition) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.core.conversation.steps import ErrorRecord, OpenCall
-from holdfast.core.loop.own_tools import questions, todo_list
+from holdfast.core.loop.own_tools import questions, steps_back, todo_list
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_traits import LoopTool
 
@@ -20,7 +20,9 @@ def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer
             return todo_list.write(transition, each.call)
         case "ask_user":
             return questions.ask(transition, each)
-        case "go_back" | "plan":
+        case "go_back":
+            return steps_back.ask(transition, each.call)
+        case "plan":
             raise NotImplementedError
         case _:
             assert_never(tool)
