@@ -14,6 +14,7 @@ from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import UnknownAgent
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.conversation.todos import TODO_CHARS_MAX, TODOS_MAX, Todo, TodoText
 
 CRITIC: Final = "critic"
 """The name of the agent that judges by a rubric."""
@@ -54,6 +55,39 @@ VERDICT_FORMAT: Final = JsonSchemaFormat(
 )
 
 
+PLANNER: Final = "planner"
+"""The name of the agent that plans where the definition names none."""
+
+PLANNER_PROMPT: Final = (
+    "You plan the work of another agent. Give the steps of the task in order, each a line that says what is done and "
+    "how one sees that it is done. Give as few as the task needs, and do none of them yourself."
+)
+
+
+class PlannedWork(Frozen):
+    """A plan, as whoever plans gives it."""
+
+    items: tuple[TodoText, ...] = Field(min_length=1, max_length=TODOS_MAX)
+
+
+PLAN_FORMAT: Final = JsonSchemaFormat(
+    name="plan",
+    json_schema={
+        "type": "object",
+        "properties": {
+            "items": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1, "maxLength": TODO_CHARS_MAX},
+                "minItems": 1,
+                "maxItems": TODOS_MAX,
+            },
+        },
+        "required": ["items"],
+        "additionalProperties": False,
+    },
+)
+
+
 class CallableAgents(TypedDict):
     """The agents that an agent's loop may call or hand over to, by name."""
 
@@ -64,8 +98,8 @@ class CallableAgents(TypedDict):
 
 def assistant_names(definition: AgentDefinition) -> dict[str, str]:
     """Return the names of the agents that `definition` has called on its behalf, by the field that names each."""
-    critique = definition.critique
-    return {"critique.agent": critique.agent} if critique is not None and critique.agent is not None else {}
+    named = {"critique.agent": definition.critique, "plan.agent": definition.plan}
+    return {field: each.agent for field, each in named.items() if each is not None and each.agent is not None}
 
 
 def known_assistants(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> dict[str, AgentDefinition]:
@@ -120,6 +154,29 @@ def critic(definition: AgentDefinition, assistants: Mapping[str, AgentDefinition
         llm=definition.llm,
         response_format=VERDICT_FORMAT,
     )
+
+
+def planner(definition: AgentDefinition, assistants: Mapping[str, AgentDefinition]) -> AgentDefinition | None:
+    """Return the agent that plans for `definition`; it answers with a plan. None where its name is not known."""
+    if definition.plan is not None and definition.plan.agent is not None:
+        named = assistants.get(definition.plan.agent)
+        return None if named is None else replace(named, response_format=PLAN_FORMAT)
+    return AgentDefinition(
+        name=PLANNER,
+        description=f"Plans the work of {definition.name}.",
+        system_prompt=PLANNER_PROMPT,
+        llm=definition.llm,
+        response_format=PLAN_FORMAT,
+    )
+
+
+def plan_of(text: str) -> tuple[tuple[Todo, ...], str]:
+    """Return the items of a plan that an answer gives, or none and why it cannot be read."""
+    try:
+        plan = PlannedWork.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        return (), problems_text(error, "plan")
+    return tuple(Todo(text=each) for each in plan.items), ""
 
 
 def verdict_of(text: str) -> tuple[Verdict | None, str]:

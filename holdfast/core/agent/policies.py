@@ -74,6 +74,12 @@ class Critique(Frozen):
         return self
 
 
+class Plan(Frozen):
+    """Who plans for the capability `plan`: the agent of that name, or the agent's own model with a planner's prompt."""
+
+    agent: Name | None = None
+
+
 class SummaryPolicy(Frozen):
     """When old messages are replaced by a summary of them.
 

@@ -19,7 +19,7 @@ from typing import assert_never
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, second_handoff
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
-from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn
 from holdfast.core.base.bounds import (
     CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
@@ -54,7 +54,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.own_tools import agent_calls, critique, questions
-from holdfast.core.loop.own_tools.calls import Answer, own_answer
+from holdfast.core.loop.own_tools.calls import Answer, agent_ended, own_answer
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
@@ -285,9 +285,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
-            agent = str(each.call.arguments.get("agent"))
-            result, error = subagent_outcome(agent, event.status, event.answer, event.why)
-            agent_calls.count(transition, str(each.call.arguments.get("agent")), event)
+            result, error = agent_ended(transition, each, event)
         case _:
             assert_never(event)
     outcome = Outcome.FAILED if error is not None else Outcome.SUCCEEDED
@@ -346,7 +344,7 @@ def cancelled_subagent_ended(transition: Transition, each: OpenCall, event: Suba
     if critique.cancelled(transition, event):
         return
     _remove(transition, each)
-    agent_calls.count(transition, str(each.call.arguments.get("agent")), event)
+    agent_calls.count(transition, agent_calls.agent_of(transition, each), event)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
         share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
         ended = _ended(transition, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.agent.assistants import planner
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.bounds import SUBAGENTS_AT_ONCE_MAX
@@ -43,6 +44,15 @@ def _spawns(transition: Transition, tool: str) -> bool:
 def runs_agent(transition: Transition, each: OpenCall) -> bool:
     """Return whether an agent works for a call that runs."""
     return _spawns(transition, each.call.name)
+
+
+def agent_of(transition: Transition, each: OpenCall) -> str:
+    """Return the name of the agent that works for a call."""
+    traits, rules = transition.rules.tools.get(each.call.name), transition.rules
+    if traits is not None and traits.loop == "plan":
+        child = planner(rules.definition, rules.assistants)
+        return child.name if child else ""
+    return str(each.call.arguments.get("agent"))
 
 
 def count(transition: Transition, agent: str, event: SubagentReturned) -> None:
