@@ -111,7 +111,7 @@ def withdraw(transition: Transition) -> None:
     why = "the run ended before its judgement"
     transition.change_step(judgement=replace(judgement, why=why, completed_at=transition.at))
     if critique is None or critique.unjudged == "fail":
-        _add_error(transition, ANSWER_UNJUDGED, why)
+        _add_error(transition, ErrorRecord(type=ANSWER_UNJUDGED, message=why, source=judgement.judge))
 
 
 def _count(transition: Transition, judgement: Judgement, event: SubagentReturned) -> None:
@@ -137,7 +137,8 @@ def _refused(transition: Transition, judgement: Judgement) -> None:
     steps = (*(done.step for done in transition.execution.step_executions), transition.step)
     rounds = sum(each.judgement is not None and each.judgement.outcome == "refused" for each in steps)
     listed = "\n".join(f"- {reason}" for reason in judgement.reasons)
-    _add_error(transition, ANSWER_REFUSED, f"{judgement.judge!r} did not accept the answer:\n{listed}")
+    text = f"{judgement.judge!r} did not accept the answer:\n{listed}"
+    _add_error(transition, ErrorRecord(type=ANSWER_REFUSED, message=text, source=judgement.judge))
     if rounds >= allowed:
         text = f"{judgement.judge!r} did not accept the answer in round {rounds} of {allowed}: {judgement.reasons[0]}"
         facts: dict[str, JsonValue] = {"limit": "critique.rounds", "used": rounds, "allowed": allowed}
@@ -159,14 +160,12 @@ def _unjudged(transition: Transition, why: str) -> None:
     if critique is not None and critique.unjudged == "accept":
         transition.warn(f"{text}; it counts all the same (critique.unjudged: accept)")
     else:
-        transition.fail(_add_error(transition, ANSWER_UNJUDGED, text))
+        error = ErrorRecord(type=ANSWER_UNJUDGED, message=text, source=judgement.judge)
+        transition.fail(_add_error(transition, error))
 
 
-def _add_error(transition: Transition, type_: str, message: str) -> ErrorRecord:
-    judgement = transition.step.judgement
-    error = ErrorRecord(
-        type=type_, message=clamped(message, ERROR_CHARS_MAX), source=judgement.judge if judgement else "critique"
-    )
+def _add_error(transition: Transition, error: ErrorRecord) -> ErrorRecord:
+    error = replace(error, message=clamped(error.message, ERROR_CHARS_MAX))
     transition.change_step(errors=(*transition.step.errors, error))
     return error
 
