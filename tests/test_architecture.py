@@ -123,6 +123,7 @@ LAYERS = (
     "storage",
     "workspace",
     "telemetry",
+    "capabilities",
     "local",
     "connection",
     "sinks",

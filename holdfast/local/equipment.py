@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
 from holdfast.core.agent.model import Model
-from holdfast.core.agent.subagents import known_handoffs, known_subagents
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -21,7 +21,7 @@ from holdfast.core.loop.events import DriverFailed, Event, TimerFired
 from holdfast.core.tools.mcp_changes import PinnedCatalog
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.local.executor import Approver, Executor, RunChild
+from holdfast.local.executor import Approver, Executor, InputAnswerer, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
 from holdfast.local.model_calls import ModelCalls
@@ -54,6 +54,7 @@ class Inventory:
     attachments: AttachmentStore
     prices: PriceList
     approver: Approver | None
+    answer_input: InputAnswerer | None
     run_child: RunChild
     clock: Callable[[], datetime]
     depth_left: int | None
@@ -82,9 +83,9 @@ class Inventory:
             toolset = AgentToolset(definition, {}, {}, None)
         else:
             toolset = self._toolset_for(definition, listed.tools if listed else ())
-        subagents, handoffs = known_subagents(definition, agents), known_handoffs(definition, agents)
+        callees = callable_agents(definition, agents)
         window = self.prices.window_of(definition.llm.model) if definition.mcp else None
-        offered = shown_tools(toolset.tools, bool(subagents) + bool(handoffs), window)
+        offered = shown_tools(toolset.tools, bool(callees["subagents"]) + bool(callees["handoffs"]), window)
         if len(offered.shown) > TOOLS_MAX:
             problem = f"agent {definition.name!r} has {len(offered.shown)} tools of its own"
             raise InvalidInput(f"{problem}, and in-process at most {TOOLS_MAX}; name those it needs under `tools`")
@@ -92,8 +93,7 @@ class Inventory:
             toolset.definition,
             tools={each.name: each for each in offered.traits},
             hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=subagents,
-            handoffs=handoffs,
+            **callees,
             origin_digest=definition_digest(origin),
             depth_left=self.depth_left,
             step_by_step=True,
@@ -105,6 +105,7 @@ class Inventory:
             offered.with_search(toolset),
             model_calls,
             self.approver,
+            self.answer_input,
             self.run_child,
             self.clock,
             results=self.results,
@@ -152,12 +153,19 @@ class Inventory:
             return equipment, None
         return equipment, TimerFired(max(self.clock(), ends_at))
 
+    def _check_questions(self, definition: AgentDefinition, equipped: AgentToolset) -> None:
+        """Refuse an agent that would ask a person where nobody answers."""
+        if self.answer_input is None and any(each.traits.loop == "ask_user" for each in equipped.tools.values()):
+            problem = f"agent {definition.name!r} may ask a person (ask_user), and nobody is here to answer"
+            raise InvalidInput(f"{problem}; give the driver answer_input=, or run the agent on Temporal")
+
     def _toolset_for(self, definition: AgentDefinition, mcp_tools: Sequence[AnyTool]) -> AgentToolset:
         offered, named = self.toolset, definition
         if definition.mcp:
             offered, named = with_mcp_tools(offered, definition, mcp_tools)
         equipped = offered.equip(named)
         refuse_remote(equipped.tools.values())
+        self._check_questions(definition, equipped)
         check_schemas(equipped.tools.values())
         # the definition itself names no tools of its servers
         return replace(equipped, definition=with_changes(equipped.definition, tools=definition.tools))

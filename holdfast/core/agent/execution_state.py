@@ -18,14 +18,16 @@ from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_none, replace
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
+from holdfast.core.conversation.steps_back import STEPS_BACK_MAX, StepBack
 from holdfast.core.conversation.stop_reasons import Continuation
+from holdfast.core.conversation.todos import TODOS_MAX, Todo
 
 INPUT_MARK: Final = "-input-"
 
@@ -132,6 +134,10 @@ class ExecutionState(JsonForm):
     """The handoffs of the conversation, in order."""
     handing_over: Handoff | None = None
     """The handoff that the step under way asked for: it takes place once the step is complete."""
+    steps_back: tuple[StepBack, ...] = Field(default=(), max_length=STEPS_BACK_MAX, exclude_if=is_empty)
+    """The agent's returns to earlier steps of its own, in order; the steps that they left out stay in the record."""
+    going_back: StepBack | None = Field(default=None, exclude_if=is_none)
+    """The return that the step under way asked for: it takes place once the step is complete."""
     next_input_max: int = Field(default=0, ge=0)
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)
@@ -225,4 +231,6 @@ class SavedState(Frozen):
     """The catalog of MCP tools that its latest execution with any has pinned."""
     workspace: Digest | None = Field(default=None, exclude_if=is_none)
     """The latest snapshot of its workspace's files; none before a call has left some."""
+    todos: tuple[Todo, ...] = Field(default=(), max_length=TODOS_MAX, exclude_if=is_empty)
+    """Its own list of what is to do, as it wrote it last (docs/capabilities.md)."""
     execution: ExecutionState | None = None

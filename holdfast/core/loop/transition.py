@@ -47,7 +47,19 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store", "workspace")
+    __slots__ = (
+        "_before",
+        "at",
+        "commands",
+        "execution",
+        "handover",
+        "llm",
+        "metadata",
+        "rules",
+        "store",
+        "todos",
+        "workspace",
+    )
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -57,6 +69,7 @@ class Transition:
         self.metadata = before.context.metadata
         self.handover = before.handover
         self.workspace = before.workspace
+        self.todos = before.todos
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -72,6 +85,8 @@ class Transition:
             changes["handover"] = self.handover
         if self.workspace is not before.workspace:
             changes["workspace"] = self.workspace
+        if self.todos is not before.todos:
+            changes["todos"] = self.todos
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before

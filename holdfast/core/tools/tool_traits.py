@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -44,6 +44,9 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
+LoopTool = Literal["todo", "ask_user", "go_back", "plan"]
+"""The tools whose calls the loop answers itself."""
+
 DERIVED: Final = (
     "described_bytes",
     "required",
@@ -54,6 +57,7 @@ DERIVED: Final = (
     "deferred",
     "resumable",
     "workspace",
+    "loop",
 )
 """Traits that are derived, not chosen."""
 
@@ -119,6 +123,8 @@ class ToolTraits(SparseForm):
     """Whether it works in the run's workspace."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
+    loop: LoopTool | None = None
+    """Which of the tools it is whose calls the loop answers itself; none for any other."""
     described_bytes: int = Field(default=0, ge=0)
     """The size of its schema in every request, in bytes of JSON."""
 
