@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import holdfast.core
-from holdfast.core.agent.assistants import PlannedWork, Verdict
+from holdfast.core.agent.assistants import AnswerVerdict, PlannedWork
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import RunFacts
@@ -216,7 +216,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(Critique, rubric=names, rounds=st.integers(min_value=1, max_value=10)),
     st.builds(Plan, agent=names),
     st.builds(Judgement, judge=texts, reasons=st.lists(texts, max_size=2).map(tuple), started_at=moments, usage=usages),
-    st.builds(Verdict, accepted=st.booleans(), reasons=st.lists(texts, max_size=2).map(tuple)),
+    st.builds(AnswerVerdict, accepted=st.booleans(), reasons=st.lists(texts, max_size=2).map(tuple)),
     st.builds(PlannedWork, items=st.lists(names, min_size=1, max_size=2).map(tuple)),
     st.builds(PlanRequest, task=names),
     st.builds(StepBack, from_step=st.just(2), to_step=st.just(1), note=texts, at=moments),
