@@ -23,7 +23,7 @@ PLANS = ToolTraits(name="make_plan", loop="plan", required=("task",))
 PLAN = '{"items": ["look", "tell"]}'
 
 
-def planning(id_: str = "a", task: object = "Move house.") -> ToolCall:
+def planning(id_: str = "a", task: str = "Move house.") -> ToolCall:
     return ToolCall(id=id_, name="make_plan", arguments={"task": task})
 
 

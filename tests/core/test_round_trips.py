@@ -13,20 +13,27 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import holdfast.core
+from holdfast.core.agent.assistants import AnswerVerdict, PlannedWork
 from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
+from holdfast.core.agent.policies import Critique, Plan
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.json_form import JsonForm, SparseForm
 from holdfast.core.conversation.attempt_tally import McpTask, ToolAttempts
 from holdfast.core.conversation.input_requests import InputAnswer
+from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.questions import Question, QuestionField
+from holdfast.core.conversation.steps_back import StepBack, StepBackRequest
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.todos import Todo, TodoList
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.own_tools.planning import PlanRequest
 from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
@@ -206,6 +213,16 @@ mcp_tools = st.builds(
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     states,
     definitions,
+    st.builds(Critique, rubric=names, rounds=st.integers(min_value=1, max_value=10)),
+    st.builds(Plan, agent=names),
+    st.builds(Judgement, judge=texts, reasons=st.lists(texts, max_size=2).map(tuple), started_at=moments, usage=usages),
+    st.builds(AnswerVerdict, accepted=st.booleans(), reasons=st.lists(texts, max_size=2).map(tuple)),
+    st.builds(PlannedWork, items=st.lists(names, min_size=1, max_size=2).map(tuple)),
+    st.builds(PlanRequest, task=names),
+    st.builds(StepBack, from_step=st.just(2), to_step=st.just(1), note=texts, at=moments),
+    st.builds(StepBackRequest, step=st.just(1), note=names),
+    st.builds(TodoList, items=st.lists(st.builds(Todo, text=names), max_size=2).map(tuple)),
+    st.builds(Question, question=names, fields=st.just((QuestionField(name="seats", kind="integer"),))),
     st.builds(Capability, name=names, prompt=texts),
     changes,
     tool_traits,

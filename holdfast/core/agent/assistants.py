@@ -32,7 +32,7 @@ CRITIC_PROMPT: Final = (
 )
 
 
-class Verdict(Frozen):
+class AnswerVerdict(Frozen):
     """What whoever judges an answer says of it."""
 
     accepted: bool
@@ -179,9 +179,9 @@ def plan_of(text: str) -> tuple[tuple[Todo, ...], str]:
     return tuple(Todo(text=each) for each in plan.items), ""
 
 
-def verdict_of(text: str) -> tuple[Verdict | None, str]:
+def verdict_of(text: str) -> tuple[AnswerVerdict | None, str]:
     """Return the verdict that an answer gives, or none and why it cannot be read."""
     try:
-        return Verdict.model_validate_json(text, strict=True), ""
+        return AnswerVerdict.model_validate_json(text, strict=True), ""
     except ValidationError as error:
         return None, problems_text(error, "verdict")

@@ -44,7 +44,7 @@ def take_place(transition: Transition) -> None:
     execution = transition.execution
     ids = {step_id(execution.execution_id, number) for number in back.left_out}
     section = transition.store.section(DEFAULT_SECTION)
-    kept = AppendList(each for each in section.messages if each.metadata.get("step_id") not in ids)
+    kept = AppendList(each for each in section.messages if str(each.metadata.get("step_id")) not in ids)
     transition.store = transition.store.with_section(replace(section, messages=kept))
     # what steps were asked with is found by their ids from here on, as after a summary
     made = (*execution.steps_back, back)
@@ -63,7 +63,7 @@ def _problem_with(transition: Transition, step: int) -> str:
         return "this step goes back already; the first call counts"
     if len(execution.steps_back) >= STEPS_BACK_MAX:
         return f"one run goes back at most {STEPS_BACK_MAX} times; go on from here"
-    shown = {each.metadata.get("step_id") for each in transition.store.messages}
+    shown = {str(each.metadata.get("step_id")) for each in transition.store.messages}
     possible = [number for number in range(1, now) if step_id(execution.execution_id, number) in shown]
     if step in possible:
         return ""
