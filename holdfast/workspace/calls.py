@@ -145,8 +145,8 @@ class WorkspaceCalls:
 
     async def _keep_snapshot(self, answer: Answer, before: str) -> None:
         """Store the snapshot of an answer; where that fails, the model is told that these files may be lost."""
-        made = answer.result.get("snapshot")
-        if not isinstance(made, dict):
+        made: dict[str, Any] | None = answer.result.get("snapshot")
+        if made is None:
             return
         if "left_out" in made:
             answer.notes = (*answer.notes, UNSAVED.format(f"{made['left_out']}; remove what need not be kept"))

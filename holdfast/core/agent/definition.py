@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, cast
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
@@ -161,12 +161,12 @@ class AgentDefinition(Frozen):
     @classmethod
     def _a_workspace_brings_its_tools(cls, data: Any) -> Any:  # noqa: ANN401  # whatever is validated
         """Add the capability to a definition that describes a workspace."""
-        if not isinstance(data, dict) or data.get("workspace") is None:
-            return data
-        names = data.get("capabilities") or ()
+        if not isinstance(data, dict) or cast("dict[str, Any]", data).get("workspace") is None:
+            return cast("Any", data)
+        names: Any = cast("dict[str, Any]", data).get("capabilities") or ()
         if not isinstance(names, list | tuple) or WORKSPACE in names:
-            return data
-        return {**data, "capabilities": (*names, WORKSPACE)}
+            return cast("Any", data)
+        return {**cast("dict[str, Any]", data), "capabilities": (*cast("tuple[str, ...]", names), WORKSPACE)}
 
     @property
     def mcp_names(self) -> tuple[str, ...]:
