@@ -31,9 +31,8 @@ def client() -> Any:
 
 
 def profile(image: str, **more: Any) -> WorkspaceProfile:
-    return WorkspaceProfile(
-        **{"image": image, "memory_mb": 256, "disk_mb": 32, "file_mb_max": 16, "pids_max": 64, **more}
-    )
+    small = {"image": image, "memory_mb": 256, "disk_mb": 32, "file_mb_max": 16, "pids_max": 64}
+    return WorkspaceProfile.model_validate({**small, **more})
 
 
 def workspace(image: str, name: str = "ws", **more: Any) -> Workspace:
