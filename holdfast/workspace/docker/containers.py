@@ -133,8 +133,8 @@ class Containers:
         def create(api: APIClient) -> str:
             from docker.types import Ulimit  # noqa: PLC0415  # an extra
 
-            image = api.inspect_image(profile.image)
-            volumes: dict[str, Any] = (image["Config"] or {}).get("Volumes") or {}
+            config: dict[str, Any] = api.inspect_image(profile.image)["Config"] or {}
+            volumes: dict[str, Any] = config.get("Volumes") or {}
             host = api.create_host_config(
                 **host_options(profile),
                 ulimits=[Ulimit(name=each, soft=value, hard=value) for each, value in ulimits(profile).items()],
