@@ -66,7 +66,7 @@ class Stage:
 
     def __init__(self, host: str, image: str) -> None:
         self.host = host
-        self.api = APIClient(base_url=host, version="auto", timeout=60)
+        self.api: Any = APIClient(base_url=host, version="auto", timeout=60)
         self.backend = DockerBackend(NAMESPACE, host)
         self.place = Workspace("bench", "", WorkspaceProfile(image=image, memory_mb=512))
         self.name = container_name(self.place.id, NAMESPACE)
@@ -105,8 +105,8 @@ class Stage:
 
     def runs(self, part: str) -> bool:
         """Whether a process of the container has this on its command line."""
-        top = self.api.top(self.name, ps_args="-eo pid,args")
-        return any(part in each[-1] for each in top["Processes"] or [])
+        processes: list[list[str]] = self.api.top(self.name, ps_args="-eo pid,args")["Processes"] or []
+        return any(part in each[-1] for each in processes)
 
     async def stop(self) -> float:
         """Stop a command that ignores SIGTERM; return the seconds until it is in no process list."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Generator
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from docker import APIClient
 from docker.errors import DockerException, ImageNotFound
 
 from holdfast.workspace.docker.docker_backend import DockerBackend
@@ -24,7 +24,7 @@ def absent(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def api() -> Generator[APIClient]:
+def api() -> Generator[Any]:
     try:
         opened = client()
     except DockerException as error:
@@ -35,11 +35,11 @@ def api() -> Generator[APIClient]:
 
 
 @pytest.fixture(scope="session")
-def image(api: APIClient) -> str:
+def image(api: Any) -> str:
     """An image that is there; the official one comes first."""
     for name in IMAGES:
         try:
-            api.inspect_image(name)  # type: ignore[no-untyped-call]  # its stubs leave it out
+            api.inspect_image(name)
         except ImageNotFound:
             continue
         return name
@@ -48,7 +48,7 @@ def image(api: APIClient) -> str:
 
 
 @pytest.fixture
-def daemon(api: APIClient) -> Generator[Daemon]:
+def daemon(api: Any) -> Generator[Daemon]:
     daemon = Daemon(api, f"test-{uuid4().hex[:12]}")
     yield daemon
     daemon.clear()

@@ -41,7 +41,7 @@ def armed(moment: str) -> None:
 
 async def main() -> None:
     namespace, name, image, moment = sys.argv[1:]
-    vars(containers)["RENEW_SECONDS"] = 0.5  # one moment is that of a renewal
+    setattr(containers, "RENEW_SECONDS", 0.5)  # noqa: B010  # one moment is that of a renewal; it is a constant
     if moment != "under way":
         armed(moment)
     backend = DockerBackend(namespace, HOST)

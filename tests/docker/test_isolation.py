@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker import APIClient
 
 from holdfast.workspace.docker.docker_backend import DockerBackend
 from tests.docker.daemon import Daemon, workspace
@@ -31,7 +30,7 @@ Attempt = dict[str, Any]
 
 
 @pytest.fixture
-def neighbour(api: APIClient, image: str) -> Generator[str]:
+def neighbour(api: Any, image: str) -> Generator[str]:
     """The address of another container, on Docker's own network, that answers on PORT."""
     serve = f"import http.server as h; h.HTTPServer(('', {PORT}), h.BaseHTTPRequestHandler).serve_forever()"
     host = api.create_host_config(network_mode="bridge", auto_remove=True)
@@ -88,7 +87,7 @@ async def test_a_malicious_command_is_refused_all_that_it_tries(
 
 @pytest.mark.usefixtures("host_process")
 def test_the_same_attempts_succeed_where_nothing_is_taken_away(
-    api: APIClient, image: str, neighbour: str, tmp_path: Path
+    api: Any, image: str, neighbour: str, tmp_path: Path
 ) -> None:
     """The attempts are real: with capabilities, without seccomp, with Docker's network they get through."""
     host = api.create_host_config(

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.workspace.backend import Workspace, WorkspaceLost, WorkspaceUnavailable
@@ -31,12 +31,8 @@ from holdfast.workspace.docker.container_spec import (
     ulimits,
     volume_mounts,
 )
-from holdfast.workspace.docker.engine import DockerEngine, EngineRefused
+from holdfast.workspace.docker.engine import APIClient, DockerEngine, EngineRefused
 from holdfast.workspace.docker.exec_stream import ExecStream
-
-if TYPE_CHECKING:
-    from docker import APIClient
-    from docker.types import Mount
 
 ENSURE_SECONDS_MAX: Final = 30.0
 """How long a container may take to be there. Less than a lease: a new one is never swept up before it starts."""
@@ -137,11 +133,12 @@ class Containers:
         def create(api: APIClient) -> str:
             from docker.types import Ulimit  # noqa: PLC0415  # an extra
 
-            image = api.inspect_image(profile.image)  # type: ignore[no-untyped-call]  # its stubs leave it out
+            config: dict[str, Any] = api.inspect_image(profile.image)["Config"] or {}
+            volumes: dict[str, Any] = config.get("Volumes") or {}
             host = api.create_host_config(
                 **host_options(profile),
                 ulimits=[Ulimit(name=each, soft=value, hard=value) for each, value in ulimits(profile).items()],
-                mounts=cast("list[Mount]", volume_mounts(list((image.get("Config") or {}).get("Volumes") or ()))),
+                mounts=volume_mounts(list(volumes)),
             )
             created = api.create_container(
                 **container_options(profile), name=name, labels=dict(labels), host_config=host

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.base.errors import MissingPart
 from holdfast.core.base.safe_text import printable
 from holdfast.workspace.backend import WorkspaceUnavailable
 from holdfast.workspace.docker.exec_stream import ExecStream
 
-if TYPE_CHECKING:
-    from docker import APIClient
-
 ResultT = TypeVar("ResultT")
+
+APIClient: TypeAlias = Any
+"""`docker.APIClient`. Its stubs leave many types out, which strict checks refuse."""
 
 ENGINE_SECONDS_MAX: Final = 20.0
 """How long one call of the API may take. A thread whose caller has gone ends by then, too."""
