@@ -1,4 +1,4 @@
-"""What tools of other frameworks have in common when they become ours: schema, options, errors. Imports no framework."""
+"""What tools of other frameworks have in common when they become ours: schema, options, errors."""
 
 from __future__ import annotations
 
