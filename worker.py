@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
+from holdfast.capabilities.built_in import with_built_in
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
@@ -113,7 +114,7 @@ async def serve(
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, toolset, chosen_model, servers)
+    model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
     client = await connect_when_there(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
     )

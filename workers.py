@@ -29,6 +29,7 @@ from activities.records import RecordActivities
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcript_cache import TranscriptCache
+from holdfast.capabilities.built_in import with_built_in
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
@@ -134,7 +135,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     process dies; without one its calls are noticed when their heartbeats stay away. `mcp` are the MCP servers that
     agents may name; the settings say whether they may describe others.
     """
-    traces = _traces_of(settings)
+    traces, toolset = _traces_of(settings), with_built_in(toolset)
     heartbeats = Heartbeats(guardian)
     prices = prices or prices_of(model)
     records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
@@ -269,7 +270,7 @@ def make_tools_worker(
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
     """Return this worker's tools that name the queue, and those that name none."""
-    ours = (tool for tool in tools if not isinstance(tool, RemoteTool))
+    ours = (tool for tool in tools if not isinstance(tool, RemoteTool) and tool.traits.loop is None)
     return [
         tool for tool in ours if tool.traits.task_queue == task_queue or (also_unnamed and not tool.traits.task_queue)
     ]

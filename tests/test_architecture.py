@@ -122,6 +122,7 @@ LAYERS = (
     "testing",
     "storage",
     "telemetry",
+    "capabilities",
     "local",
     "connection",
     "sinks",

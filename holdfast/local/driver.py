@@ -6,13 +6,13 @@ import asyncio
 import dataclasses
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack, assert_never, overload
-from uuid import uuid4
 
 from pydantic import JsonValue
 
+from holdfast.capabilities.built_in import with_built_in
 from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
@@ -69,10 +69,11 @@ from holdfast.core.wire.contracts import DefinitionChange
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.record_store import AttachmentStore, ExecutionStore
 from holdfast.local.call_tasks import CallTasks, ended_child
+from holdfast.local.clock import new_id, now
 from holdfast.local.equipment import Equipment, Inventory
 from holdfast.local.execute_options import ExecuteOptions
 from holdfast.local.execution_records import recorded
-from holdfast.local.executor import Approver
+from holdfast.local.executor import Approver, InputAnswerer
 from holdfast.local.inbox import Inbox, message_event, stop_event
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
 from holdfast.local.mcp_servers import LocalMcpServers
@@ -86,14 +87,6 @@ from holdfast.runtime.tool_runner import Results, with_fetch_tool
 from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _new_id() -> str:
-    return str(uuid4())
 
 
 class LocalDriver(Generic[AnswerT]):
@@ -111,6 +104,7 @@ class LocalDriver(Generic[AnswerT]):
             entry of one; by default the file that a worker would take here. It is read where an agent names one.
         resources: what tools and hooks share; opened as an execution begins and closed at its end, for subagents too.
         approver: decides about calls that wait for approval; without one `decide` does.
+        answer_input: answers the questions of agents with the capability `ask_user`; without it they are refused.
         results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
         records: stores each execution's record, subagents' too (`holdfast.storage.records`), which agents that name the
             capability `records` can read, and tools' files; without it `attachments` has those, in memory.
@@ -134,13 +128,14 @@ class LocalDriver(Generic[AnswerT]):
         mcp: McpServers | None = None,
         resources: Iterable[Resource] = (),
         approver: Approver | None = None,
+        answer_input: InputAnswerer | None = None,
         results: Results | None = None,
         records: ExecutionStore | None = None,
         prices: PriceList | None = None,
         parent_agent_id: str | None = None,
         depth_left: int | None = None,
-        clock: Callable[[], datetime] = _now,
-        new_id: Callable[[], str] = _new_id,
+        clock: Callable[[], datetime] = now,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         definition, subagents = with_subagents(agent, agents := tuple(agents))
         self._answers = answers_of(agent)
@@ -150,6 +145,7 @@ class LocalDriver(Generic[AnswerT]):
         self.attachments: AttachmentStore = attachment_store(records)
         if records is not None:
             offered = RecordTools(records, self._whose).with_records_tool(offered)
+        offered = with_built_in(offered)
         self._model: Model = model or EnvironmentModel()
         self._records, self._owns_model = records, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
@@ -165,6 +161,7 @@ class LocalDriver(Generic[AnswerT]):
             attachments=self.attachments,
             prices=self._prices,
             approver=approver,
+            answer_input=answer_input,
             run_child=self._run_child,
             clock=clock,
             depth_left=depth_left,
@@ -447,12 +444,14 @@ class LocalDriver(Generic[AnswerT]):
             case RequestApproval():
                 self._requests[command.call.id] = command
                 self._calls.begin_decision(self._executor.ask_approval(command))
+            case RequestInput():
+                self._calls.begin_decision(self._executor.ask_person(command, state))
             case CancelInFlight():
                 self._calls.cancel()
             case Emit():
                 self._listeners.notify(command.event)
-            case HandOver() | RequestInput() | Finish():
-                pass  # `iterate` hands over: other rules go on from there; no tool here asks for input
+            case HandOver() | Finish():
+                pass  # `iterate` hands over: other rules go on from there
             case _:
                 assert_never(command)
 
@@ -476,6 +475,7 @@ class LocalDriver(Generic[AnswerT]):
             mcp=self._inventory.mcp.servers,
             resources=offered.resources,
             approver=self._inventory.approver,
+            answer_input=self._inventory.answer_input,
             results=self._inventory.results,
             records=self._records,
             prices=self._prices,

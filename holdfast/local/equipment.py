@@ -21,7 +21,7 @@ from holdfast.core.loop.events import DriverFailed, Event, TimerFired
 from holdfast.core.tools.mcp_changes import PinnedCatalog
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.local.executor import Approver, Executor, RunChild
+from holdfast.local.executor import Approver, Executor, InputAnswerer, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
 from holdfast.local.model_calls import ModelCalls
@@ -54,6 +54,7 @@ class Inventory:
     attachments: AttachmentStore
     prices: PriceList
     approver: Approver | None
+    answer_input: InputAnswerer | None
     run_child: RunChild
     clock: Callable[[], datetime]
     depth_left: int | None
@@ -105,6 +106,7 @@ class Inventory:
             offered.with_search(toolset),
             model_calls,
             self.approver,
+            self.answer_input,
             self.run_child,
             self.clock,
             results=self.results,
@@ -152,12 +154,19 @@ class Inventory:
             return equipment, None
         return equipment, TimerFired(max(self.clock(), ends_at))
 
+    def _check_questions(self, definition: AgentDefinition, equipped: AgentToolset) -> None:
+        """Refuse an agent that would ask a person where nobody answers."""
+        if self.answer_input is None and any(each.traits.loop == "ask_user" for each in equipped.tools.values()):
+            problem = f"agent {definition.name!r} may ask a person (ask_user), and nobody is here to answer"
+            raise InvalidInput(f"{problem}; give the driver answer_input=, or run the agent on Temporal")
+
     def _toolset_for(self, definition: AgentDefinition, mcp_tools: Sequence[AnyTool]) -> AgentToolset:
         offered, named = self.toolset, definition
         if definition.mcp:
             offered, named = with_mcp_tools(offered, definition, mcp_tools)
         equipped = offered.equip(named)
         refuse_remote(equipped.tools.values())
+        self._check_questions(definition, equipped)
         check_schemas(equipped.tools.values())
         # the definition itself names no tools of its servers
         return replace(equipped, definition=with_changes(equipped.definition, tools=definition.tools))

@@ -20,17 +20,28 @@ from holdfast.core.base.frozen import canonical
 from holdfast.core.base.retries import TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.approvals import problem_with_edit
-from holdfast.core.loop.commands import CallModel, CallTool, RequestApproval, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.commands import (
+    CallModel,
+    CallTool,
+    RequestApproval,
+    RequestInput,
+    RunHooks,
+    SpawnSubagent,
+    SummariseBuffer,
+)
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
     BufferSummarised,
     Event,
     HooksReturned,
+    InputAnswered,
+    InputExpired,
     ModelAnswered,
     ModelCancelled,
     ModelFailed,
@@ -55,6 +66,9 @@ from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.tool_runner import Results, run_tool
 from holdfast.runtime.user_code import was_cancelled
 
+ANSWERER_TRIES_MAX: Final = 3
+"""How often a question is put again whose answer does not fit its form."""
+
 APPROVER_TRIES_MAX: Final = 3
 """How often an approver is asked about a call whose edits do not fit its tool; a program might never get it right."""
 
@@ -62,6 +76,9 @@ LOGGER: Final = logging.getLogger(__name__)
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
 """Decides about each call that waits for approval; an exception denies the call."""
+
+InputAnswerer = Callable[[ToolCall, InputRequest], Awaitable[InputAnswer]]
+"""Answers each question of an agent to a person; an exception leaves it without an answer."""
 
 RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 """Runs a subagent to its end."""
@@ -75,6 +92,7 @@ class Executor:
     toolset: AgentToolset
     model_calls: ModelCalls
     approver: Approver | None
+    answer_input: InputAnswerer | None
     run_child: RunChild
     clock: Callable[[], datetime]
     results: Results | None = None
@@ -180,6 +198,32 @@ class Executor:
         problem = problem_with_edit(self.rules, request.call, verdict, request.call_count)
         tool = self.toolset.tools.get(request.call.name)
         return problem if problem is not None or tool is None else argument_problem(tool, verdict.arguments)
+
+    async def ask_person(self, command: RequestInput, state: AgentState) -> Event:
+        """Ask what a call of the agent asks a person, at most until it expires."""
+        call, at = command.call, command.expires_at
+        [request] = (each.input_request for each in state.input_calls if each.call.id == call.id)
+        limit = asyncio.timeout((at - self.clock()).total_seconds())
+        try:
+            async with limit:
+                answer = await self._input_answer(call, request)
+        except Exception as error:  # the model goes on without an answer
+            if limit.expired():
+                return InputExpired(call_id=call.id, at=max(self.clock(), at))
+            LOGGER.warning("answer_input left the question of %s without an answer", call.name, exc_info=error)
+            answer = InputAnswer(action="cancel", by="answer_input")
+        return InputAnswered(call.id, answer, self.clock())
+
+    async def _input_answer(self, call: ToolCall, request: InputRequest | None) -> InputAnswer:
+        """Return the answer, asked for again where it does not fit. Raises InvalidArguments, or what is raised there."""
+        if self.answer_input is None or request is None:
+            raise InvalidArguments("nobody is there to answer; give the driver answer_input=")
+        problem = None
+        for _ in range(ANSWERER_TRIES_MAX):
+            answer = await self.answer_input(call, request)
+            if (problem := request.problem(answer)) is None:
+                return answer
+        raise InvalidArguments(f"{ANSWERER_TRIES_MAX} answers did not fit; the last one: {problem}")
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
         """Run a subagent; when cancelled, report what it used."""

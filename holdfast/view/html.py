@@ -58,6 +58,7 @@ def to_html(report: Report) -> str:
         _figures(run, report.state.budget_use),
         _text_section("Asked", run.task),
         _text_section("Answer", run.answer),
+        _section("Todo", element("ul", *(element("li", each.line) for each in run.todos))) if run.todos else None,
         _section("Timeline", element("div", picture, class_="picture")),
         _section("Steps", (_step(each) for each in run.steps)) if run.steps else None,
         _section("Subagents", _subagents(run.children)) if run.children else None,

@@ -98,7 +98,10 @@ def headed(view: LiveView, head: AgentState) -> LiveView:
         return view
     limits = {name: getattr(execution, name) for name in ("budget", "paused_seconds", "paused_at")}
     unpriced = execution.unpriced or run.unpriced
-    return _with(view, with_changes(run, **limits, unpriced=unpriced, cost_said=max(run.cost_said, execution.cost)))
+    return _with(
+        view,
+        with_changes(run, **limits, unpriced=unpriced, cost_said=max(run.cost_said, execution.cost), todos=head.todos),
+    )
 
 
 def after(view: LiveView, event: Watched) -> LiveView:

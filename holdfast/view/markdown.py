@@ -64,6 +64,8 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "tokens", tokens_in_and_out(run.usage)
     yield "cost", plain(dollars(run.cost, run.unpriced))
     yield "limits", plain(_limits(run.budget))
+    for todo in run.todos:
+        yield "todo", plain(todo.line)
     for warning in run.warnings:
         yield "warning", plain(warning)
     if report.source == "record":

@@ -34,6 +34,7 @@ from holdfast.core.conversation.steps import (
     ToolExecution,
 )
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.todos import Todo
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.view.budget_use import Share, shares
@@ -162,6 +163,8 @@ class RunView:
     """How many seconds do not count toward the limit, nor does the time since `paused_at`."""
     paused_at: datetime | None = None
     warnings: tuple[str, ...] = ()
+    todos: tuple[Todo, ...] = ()
+    """The agent's own list of what is to do."""
     retries: int = 0
     """How many attempts of model calls failed while it was watched."""
     steps: tuple[StepView, ...] = ()
@@ -225,6 +228,7 @@ def run_view(state: AgentState, agent: str = "") -> RunView:
         paused_seconds=execution.paused_seconds,
         paused_at=execution.paused_at,
         warnings=state.warnings,
+        todos=state.todos,
     )
 
 

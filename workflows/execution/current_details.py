@@ -31,6 +31,7 @@ from holdfast.core.conversation.steps import (
     StepExecution,
     ToolExecution,
 )
+from holdfast.core.conversation.todos import progress
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire.contracts import ModelWait
 from workflows.summaries import ending, model_of
@@ -131,6 +132,7 @@ def _parts(
     yield _under_way(execution, width)
     yield _approvals(state, execution, chars)
     yield _questions(state, execution, chars)
+    yield _todos(state, chars)
     yield _stops(execution, chars)
     yield _waiting_messages(execution, chars)
     yield _handoffs(execution, chars)
@@ -258,6 +260,17 @@ def _questions(state: AgentState, execution: ExecutionState, chars: int) -> str:
     which = "" if len(state.input_calls) == 1 else " CALL"
     calls = table(("call", "its id", "asks", "at", "expires"), rows)
     return f"**Waiting for an answer**\n\n{calls}\n\n`holdfast answer {execution.execution_id}{which}` gives it."
+
+
+def _todos(state: AgentState, chars: int) -> str:
+    """Return the agent's own list: all that is open before what is done, as far as it fits."""
+    if not state.todos:
+        return ""
+    first = sorted(state.todos, key=lambda each: each.status == "done")[: bounds.DETAILS_LISTED_MAX]
+    shown = [f"- {code(each.line, chars)}" for each in state.todos if each in first]
+    more = len(state.todos) - len(shown)
+    lines = [*shown, *([f"- ({more:,} more)"] if more > 0 else [])]
+    return "\n".join((f"**Todo** ({progress(state.todos)})", "", *lines))
 
 
 def _stops(execution: ExecutionState, chars: int) -> str:

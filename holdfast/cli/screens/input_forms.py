@@ -15,7 +15,8 @@ from holdfast.core.conversation.steps import OpenCall
 
 def whole(execution_id: str, waiting: OpenCall, request: InputRequest) -> str:
     """Return what the server asks, with the link or every field of the form."""
-    about = f"{waiting.input_server} asks, for {waiting.call.name} of run {execution_id}, call {waiting.call.id}"
+    who = waiting.input_server or "the agent"
+    about = f"{who} asks, for {waiting.call.name} of run {execution_id}, call {waiting.call.id}"
     lines = [f"{about}, digest {short_digest(waiting.digest or '')}", request.message]
     lines += [f"open {request.url}"] if request.url else [_field_line(each) for each in request.fields]
     return printable("\n".join(lines))

@@ -321,6 +321,8 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response, holder)
     _waits(state)
+    for todo in state.todos:
+        console().print(f"    [cyan]{escape(printable(todo.line))}[/cyan]")
     for error in state.errors:
         console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
     for number, file in enumerate(state.attachments, 1):

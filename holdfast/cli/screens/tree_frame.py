@@ -19,6 +19,7 @@ from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import counted, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.steps import CallStage, Outcome
+from holdfast.core.conversation.todos import progress
 from holdfast.view.budget_use import tightest
 from holdfast.view.live_tree import LiveView
 from holdfast.view.run_view import CallView, RunView, StepView
@@ -53,6 +54,9 @@ OUTCOMES: Final[Mapping[str, tuple[str, str]]] = {
 
 WAITS: Final = {CallStage.APPROVAL: " waits for approval", CallStage.INPUT: " waits for an answer"}
 """What is said of a call that waits for a person."""
+
+
+TODO_STYLES: Final = {"pending": "", "in_progress": "cyan", "done": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +185,18 @@ class Viewport:
         if earlier:
             below.append(Node(Text(f"{self.glyphs.more} {counted(earlier, 'earlier step')}", "dim")))
         below += [self._step(view, run, each, detail, depth) for each in steps]
+        below += self._todos(run, detail)
         if run.why_stopped and not run.is_over:
             below.append(Node(Text(f"stops: {_line(run.why_stopped)}", "yellow")))
         return Node(self._run(run), tuple(below))
+
+    def _todos(self, run: RunView, detail: Detail) -> Iterator[Node]:
+        """Give the agent's list: whole where there is room, else how far it is and what is under way."""
+        if not run.todos:
+            return
+        shown = run.todos if len(run.todos) <= detail.calls else [each for each in run.todos if each.status != "done"]
+        lines = tuple(Node(Text(_line(each.line), TODO_STYLES[each.status])) for each in shown[: detail.lines])
+        yield Node(Text(f"todo: {progress(run.todos)}", "bold"), lines)
 
     def _run(self, run: RunView) -> Text:
         colour = COLOURS[run.status]

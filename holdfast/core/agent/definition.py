@@ -9,13 +9,14 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_val
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
-from holdfast.core.base.bounds import DEPTH_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.questions import ANSWER_SECONDS
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
 
@@ -101,7 +102,8 @@ class AgentDefinition(Frozen):
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
     hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
     their tools, besides its own. `handoffs` are the agents
-    that it may hand the conversation to.
+    that it may hand the conversation to. `answer_seconds` is how long its own question to a person (the capability
+    `ask_user`) waits for the answer.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
@@ -127,6 +129,7 @@ class AgentDefinition(Frozen):
     budget: ExecutionBudget = ExecutionBudget()
     budget_policy: BudgetPolicy = "inherit"
     pause_while_waiting: bool = False
+    answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
     approvals: ApprovalRules = ()
     errors: ErrorPolicy = "recover"
     model_patience_seconds: float = Field(default=MODEL_PATIENCE_SECONDS, ge=0, le=MODEL_PATIENCE_SECONDS_MAX)

@@ -18,7 +18,7 @@ from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX, TENANT_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_none, replace
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
@@ -26,6 +26,7 @@ from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
+from holdfast.core.conversation.todos import TODOS_MAX, Todo
 
 INPUT_MARK: Final = "-input-"
 
@@ -221,4 +222,6 @@ class SavedState(Frozen):
     """Which agent has the conversation since a handoff; none where nothing was handed over."""
     mcp_catalog: Digest | None = Field(default=None, exclude_if=is_none)
     """The catalog of MCP tools that its latest execution with any has pinned."""
+    todos: tuple[Todo, ...] = Field(default=(), max_length=TODOS_MAX, exclude_if=is_empty)
+    """Its own list of what is to do, as it wrote it last (docs/capabilities.md)."""
     execution: ExecutionState | None = None

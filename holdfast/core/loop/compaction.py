@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.loop import headroom, model_result
 from holdfast.core.loop.conversation_summary import due, summarised, to_buffer
 from holdfast.core.loop.events import BufferSummarised, SummaryFailed
+from holdfast.core.loop.own_tools import todo_list
 from holdfast.core.loop.transition import Transition
 
 
@@ -39,5 +40,6 @@ def take_in(transition: Transition, event: BufferSummarised | SummaryFailed) -> 
     elif event.text.strip():
         transition.store = summarised(transition.store, event.text)
         headroom.count_summary(transition)
+        todo_list.show_again(transition)
     else:
         transition.warn("older messages could not be summarised: the model's summary was empty")

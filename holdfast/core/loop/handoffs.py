@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from holdfast.core.agent.handoffs import problem_with_handoff, reason_of
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.handoffs import Handover
-from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.handoffs import Handoff, Handover
+from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import HandOver
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentHandedOff
+
+
+def hand_over(transition: Transition, call: ToolCall) -> tuple[str | None, ErrorRecord | None]:
+    """Have the handoff that `call` asks for take place when the step is complete; return what the model is told."""
+    handoffs = transition.rules.handoffs
+    problem = problem_with_handoff(call, handoffs, len(transition.execution.handoffs))  # it may have been changed
+    if problem is not None:
+        return None, problem
+    handoff = Handoff(
+        step_number=transition.step.number,
+        from_agent=transition.rules.definition.name,
+        to_agent=str(call.arguments["agent"]),
+        reason=reason_of(call),
+        at=transition.at,
+    )
+    transition.change(handing_over=handoff)
+    return f"handed over to {handoff.to_agent}", None
 
 
 def ask(transition: Transition) -> bool:

@@ -76,6 +76,8 @@ def _begun(transition: Transition, each: OpenCall, event: InputNeeded) -> Moved:
 
 def _next(transition: Transition, each: OpenCall, pending: PendingInput) -> OpenCall:
     """Ask for the next answer, or go on with the call where all are there."""
+    if not pending.requests and not pending.server:  # the agent's own question: the loop answers the call itself
+        return replace(each, stage=CallStage.RUNNING, pending_input=pending, expires_at=None, digest=None)
     if not pending.requests:
         done = replace(pending, responses={})  # they are the server's alone
         running = replace(each, stage=CallStage.RUNNING, pending_input=done, expires_at=None, digest=None)
@@ -124,8 +126,9 @@ def _resolved(transition: Transition, each: OpenCall, request: InputRequest, ans
 
 def _expired(transition: Transition, each: OpenCall, request: InputRequest) -> Moved:
     each = _resolved(transition, each, request, None)
-    asked = f"the server {each.input_server!r} asked a person {clamped(request.message, RECORDED_CHARS_MAX)!r}"
-    text = f"{asked}, and nobody answered in time: the call did not go on"
+    who = f"the server {each.input_server!r}" if each.input_server else "you"
+    asked = f"{who} asked a person {clamped(request.message, RECORDED_CHARS_MAX)!r}"
+    text = f"{asked}, and nobody answered in time" + (": the call did not go on" if each.input_server else "")
     return each, ErrorRecord(type="InputExpired", message=text, source=each.call.name)
 
 

@@ -23,6 +23,7 @@ from holdfast.core.loop.events import (
     TimerFired,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.loop.own_tools import todo_list
 from holdfast.core.loop.pending_messages import merge_metadata, queue_message
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentExecutionStarted, McpToolsChanged
@@ -50,6 +51,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
     _report_changes(transition, event)
     headroom.count_opening(transition)
     transition.add_messages(event.messages)
+    todo_list.show_again(transition)
     return transition
 
 

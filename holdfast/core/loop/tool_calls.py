@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, reason_of, second_handoff
+from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, second_handoff
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
 from holdfast.core.base.bounds import (
@@ -32,7 +32,6 @@ from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
 from holdfast.core.conversation.attachments import Attachment, share_of_step
-from holdfast.core.conversation.handoffs import Handoff
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     CallStage,
@@ -43,7 +42,7 @@ from holdfast.core.conversation.steps import (
     ToolExecution,
 )
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop import approvals, input_waits, limit_checks
+from holdfast.core.loop import approvals, handoffs, input_waits, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import (
     ApprovalDecided,
@@ -55,6 +54,8 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
+from holdfast.core.loop.own_tools import questions
+from holdfast.core.loop.own_tools.calls import Answer, own_answer
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
@@ -199,6 +200,8 @@ def wait_changed(transition: Transition, each: OpenCall, event: WaitEvent) -> No
         _put(transition, each)
         if error is not None:
             _has_run(transition, each, _ended(transition, each, Outcome.FAILED, error=error))
+        elif (answer := questions.answer(each)) is not None:
+            _answer(transition, each, answer)
 
 
 def _approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
@@ -238,10 +241,13 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     """Issue the command for this call's tool or subagent."""
     step, rules = transition.step.number, transition.rules
     if each.call.name == HANDOFF_TOOL and rules.handoffs:
-        _hand_over(transition, each)
+        _answer(transition, each, handoffs.hand_over(transition, each.call))
         return
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         traits = rules.tools.get(each.call.name)
+        if traits is not None and traits.loop is not None:
+            _answer(transition, each, own_answer(transition, each, traits.loop))
+            return
         context = transition.call_context(each.call) if traits is not None and traits.context else None
         transition.do(CallTool(step_number=step, index=each.index, call=each.call, context=context))
         return
@@ -269,22 +275,16 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     transition.emit(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
-def _hand_over(transition: Transition, each: OpenCall) -> None:
-    """Answer a handoff, which takes place when the step is complete: its other calls run first."""
-    handoffs = transition.rules.handoffs
-    problem = problem_with_handoff(each.call, handoffs, len(transition.execution.handoffs))  # it may have been changed
-    if problem is not None:
-        _close(transition, each, _ended(transition, each, Outcome.FAILED, error=problem))
+def _answer(transition: Transition, each: OpenCall, answer: Answer | OpenCall) -> None:
+    """Answer a call that the loop runs itself, or keep it open as it waits."""
+    if isinstance(answer, OpenCall):
+        _put(transition, answer)
         return
-    handoff = Handoff(
-        step_number=transition.step.number,
-        from_agent=transition.rules.definition.name,
-        to_agent=str(each.call.arguments["agent"]),
-        reason=reason_of(each.call),
-        at=transition.at,
-    )
-    transition.change(handing_over=handoff)
-    _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=f"handed over to {handoff.to_agent}"))
+    result, error = answer
+    if error is not None:
+        _close(transition, each, _ended(transition, each, Outcome.FAILED, error=error))
+    else:
+        _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=result))
 
 
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:

@@ -46,7 +46,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 class Transition:
     """The new state in the making, at the moment `at`, and the commands so far."""
 
-    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store")
+    __slots__ = ("_before", "at", "commands", "execution", "handover", "llm", "metadata", "rules", "store", "todos")
 
     def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
         self.rules = rules
@@ -55,6 +55,7 @@ class Transition:
         self.store = before.context.store
         self.metadata = before.context.metadata
         self.handover = before.handover
+        self.todos = before.todos
         self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
@@ -68,6 +69,8 @@ class Transition:
             changes["context"] = replace(context, store=self.store, metadata=self.metadata)
         if self.handover is not before.handover:
             changes["handover"] = self.handover
+        if self.todos is not before.todos:
+            changes["todos"] = self.todos
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -44,7 +44,20 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-DERIVED: Final = ("described_bytes", "required", "context", "remote", "mcp", "mcp_digest", "deferred", "resumable")
+LoopTool = Literal["todo", "ask_user", "go_back", "plan"]
+"""The tools whose calls the loop answers itself."""
+
+DERIVED: Final = (
+    "described_bytes",
+    "required",
+    "context",
+    "remote",
+    "mcp",
+    "mcp_digest",
+    "deferred",
+    "resumable",
+    "loop",
+)
 """Traits that are derived, not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
@@ -107,6 +120,8 @@ class ToolTraits(SparseForm):
     """Whether a call can become a task that its next attempt takes up, so that a lost worker does not end it."""
     context: bool = False
     """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
+    loop: LoopTool | None = None
+    """Which of the tools it is whose calls the loop answers itself; none for any other."""
     described_bytes: int = Field(default=0, ge=0)
     """The size of its schema in every request, in bytes of JSON."""
 

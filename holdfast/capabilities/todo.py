@@ -1,0 +1,23 @@
+"""`todo`: the agent's own list of what is to do, which people watch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.core.agent.capability_bundles import Capability
+from holdfast.core.agent.toolset import Toolset
+from holdfast.core.conversation.todos import TodoList
+from holdfast.core.tools.loop_tools import loop_tool
+
+PROMPT: Final = (
+    "For work of more than two steps keep a list with write_todos: write it before you begin, mark an item in_progress "
+    "when you begin it and done as soon as it is done. People watch this list."
+)
+
+ABOUT: Final = "Write your list of what is to do. It replaces the whole list: give every item, done ones too."
+
+TODO: Final = Toolset(
+    tools=(loop_tool("todo", "write_todos", ABOUT, TodoList),),
+    capabilities=(Capability(name="todo", tools=("write_todos",), prompt=PROMPT),),
+)
+"""The capability `todo` with its tool."""
