@@ -17,22 +17,9 @@ RAW: Final = frozenset({"script", "style", "noscript", "template", "svg", "ifram
 
 BLOCKS: Final = frozenset(
     (
-        *(
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "br",
-            "dd",
-            "div",
-            "dl",
-            "dt",
-            "fieldset",
-            "figure",
-            "figcaption",
-        ),
+        *("address", "article", "aside", "blockquote", "br", "div", "dl", "dt", "fieldset", "figcaption", "figure"),
         *("footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre"),
-        *("section", "table", "tr", "ul"),
+        *("dd", "section", "table", "tr", "ul"),
     )
 )
 """Elements that begin a line."""

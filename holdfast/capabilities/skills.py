@@ -58,7 +58,7 @@ _SKILL_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill as it was when its folder was read: what SKILL.md says. Its other files are read when they are asked for."""
+    """A skill as its SKILL.md was when the folder was read; its other files are read when they are asked for."""
 
     name: str
     description: str
@@ -71,8 +71,8 @@ def skills(folder: str | Path, include: Iterable[str] | None = None) -> Toolset:
 
         Agent(name="clerk", capabilities=["skills"], tools=[skills("skills")])
 
-    A skill is a folder with a file `SKILL.md`: front matter with `name` (the folder's) and `description`, then its text.
-    Other files beside it are read with `read_skill_file`. SKILL.md is read now, other files when they are asked for.
+    A skill is a folder with a file `SKILL.md`: front matter with `name` (the folder's) and `description`, then its
+    text. Files beside it are read with `read_skill_file`. SKILL.md is read now, other files when they are asked for.
 
     Args:
         folder: the folder that holds the skills' folders.

@@ -351,7 +351,7 @@ async def test_on_temporal_a_page_is_fetched_by_the_worker_and_a_private_one_is_
             call("fetch_url", url="http://127.0.0.1/"),
             say("done"),
         ]
-        async with serve(script, toolset) as worker:
+        async with serve(script, offer=toolset) as worker:
             result = await worker.client.run(READER, "Read it.")
     first, second = (step.tool_executions[0] for step in result.state.steps[:2])
     assert first.answer.text == f"http://{served.host}/\n\nplain"

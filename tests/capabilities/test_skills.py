@@ -17,6 +17,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 from tests.serving import Serve
 
+NO_PATH = "is no path of a file here"
 CLERK = AgentDefinition(name="clerk", system_prompt="You are a clerk.", capabilities=("skills",))
 
 
@@ -69,14 +70,8 @@ async def test_a_skill_that_is_not_there_is_an_error_with_the_nearest(folder: Pa
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        *(
-            (path, "is no path of a file here")
-            for path in ("../tax-forms/SKILL.md", "/etc/passwd", "", "forms//short.md")
-        ),
-        *(
-            (path, "is no path of a file here")
-            for path in ("./SKILL.md", "forms/..", "a\0b", "forms\\short.md", "\ud800")
-        ),
+        *((path, NO_PATH) for path in ("../tax-forms/SKILL.md", "/etc/passwd", "", "forms//short.md", "\ud800")),
+        *((path, NO_PATH) for path in ("./SKILL.md", "forms/..", "a\0b", "forms\\short.md")),
         ("forms", "is a folder"),
         ("missing.md", "cannot be read: No such file"),
         ("link.md", "cannot be read: Too many levels of symbolic links"),
