@@ -17,7 +17,7 @@ HERE: Final = Path(__file__).resolve().parent.parent
 GIVEN_BY: Final[Mapping[StopReason, str]] = {
     StopReason.ERROR: "an error that prevents continuation (2.3)",
     StopReason.STOP_REQUESTED: "a hook, or a tool that returns `StopRun`",
-    StopReason.RETRY_LIMIT: "too many answers of the wrong form (7.7), or too many tries of a tool (3.13)",
+    StopReason.RETRY_LIMIT: "too many tries of a tool (3.13), answers of the wrong form (7.7) or refused (3.17)",
     StopReason.FINISH_REASON: "an answer without tool calls that ended with one of the definition's `finish_reasons`",
     StopReason.USER_REQUESTED: "a stop from outside",
     StopReason.COMPLETED: "hooks alone; a natural end has no signal",

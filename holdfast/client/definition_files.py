@@ -11,8 +11,8 @@ from holdfast.client.definition_text import SUFFIXES, load_text, to_json, to_mar
 from holdfast.client.validation import check_definition
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.agent import Agent, AnyAgent, agents_in, distinct_agents, with_subagents
+from holdfast.core.agent.assistants import assistant_names, reachable
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent
@@ -111,7 +111,7 @@ def find_subagents(
 
     Those not given come from the agents folder and the modules.
     """
-    if not definition.subagents and not definition.handoffs:
+    if not definition.subagents and not definition.handoffs and not assistant_names(definition):
         return ()
     agents = {**known_agents(settings), **{each.name: each for each in extra}}
     return tuple(check_definition(each) for each in reachable(definition, agents.values()))

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from holdfast.capabilities.built_in import with_built_in
 from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
+from holdfast.core.agent.assistants import reachable
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
@@ -26,7 +27,6 @@ from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
-from holdfast.core.agent.subagents import reachable
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments
@@ -465,7 +465,7 @@ class LocalDriver(Generic[AnswerT]):
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and returns its end."""
         offered = self._inventory.toolset
         child = LocalDriver(
-            self._loop.subagents[command.agent],
+            command.definition or self._loop.subagents[command.agent],
             model=self._model,
             tools=offered.tools,
             hooks=offered.hooks,

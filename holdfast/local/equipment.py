@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
 from holdfast.core.agent.model import Model
-from holdfast.core.agent.subagents import known_handoffs, known_subagents
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -83,9 +83,9 @@ class Inventory:
             toolset = AgentToolset(definition, {}, {}, None)
         else:
             toolset = self._toolset_for(definition, listed.tools if listed else ())
-        subagents, handoffs = known_subagents(definition, agents), known_handoffs(definition, agents)
+        callees = callable_agents(definition, agents)
         window = self.prices.window_of(definition.llm.model) if definition.mcp else None
-        offered = shown_tools(toolset.tools, bool(subagents) + bool(handoffs), window)
+        offered = shown_tools(toolset.tools, bool(callees["subagents"]) + bool(callees["handoffs"]), window)
         if len(offered.shown) > TOOLS_MAX:
             problem = f"agent {definition.name!r} has {len(offered.shown)} tools of its own"
             raise InvalidInput(f"{problem}, and in-process at most {TOOLS_MAX}; name those it needs under `tools`")
@@ -93,8 +93,7 @@ class Inventory:
             toolset.definition,
             tools={each.name: each for each in offered.traits},
             hooks=tuple(hook.traits for hook in toolset.hooks.values()),
-            subagents=subagents,
-            handoffs=handoffs,
+            **callees,
             origin_digest=definition_digest(origin),
             depth_left=self.depth_left,
             step_by_step=True,

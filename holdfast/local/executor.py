@@ -215,7 +215,7 @@ class Executor:
         return InputAnswered(call.id, answer, self.clock())
 
     async def _input_answer(self, call: ToolCall, request: InputRequest | None) -> InputAnswer:
-        """Return the answer, asked for again where it does not fit. Raises InvalidArguments, or what is raised there."""
+        """Return an answer that fits. Raises InvalidArguments after too many others, and what the answerer raises."""
         if self.answer_input is None or request is None:
             raise InvalidArguments("nobody is there to answer; give the driver answer_input=")
         problem = None

@@ -10,7 +10,6 @@ from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
-from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -31,6 +30,7 @@ from holdfast.core.loop.commands import (
 )
 from holdfast.core.loop.events import BufferSummarised, DefinitionChanged, Event, ExecutionStarted
 from holdfast.core.loop.start import rests
+from holdfast.core.loop.step_end import NOT_FATAL
 from holdfast.testing import assert_every_call_answered
 
 MOVES = {
@@ -132,6 +132,9 @@ def _assert_calls_add_up(loop: AgentLoop, execution: ExecutionState, now: dateti
     if step is None:
         assert opened == ()
         return
+    if step.judgement is not None and step.judgement.completed_at is None:
+        assert ([each.stage for each in opened], step.requested_tool_calls) == ([CallStage.RUNNING], ())
+        return
     answered = [each.call.id for each in step.tool_executions]
     assert len(set(answered)) == len(answered)
     assert not {each.call.id for each in opened} & set(answered)
@@ -167,7 +170,7 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
         return
     highest = state.stop_signal
     errors = (error for step in state.steps for error in step.all_errors)
-    fatal = loop.definition.errors == "fatal" and any(error.type != MODEL_RETRY for error in errors)
+    fatal = loop.definition.errors == "fatal" and any(error.type not in NOT_FATAL for error in errors)
     failed = execution.error is not None or fatal or (highest is not None and highest.reason is StopReason.ERROR)
     forced = highest is not None and highest.reason.forced
     status = ExecutionStatus.STOPPED if forced else ExecutionStatus.COMPLETED
@@ -225,7 +228,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
             assert command.call.malformed is None
         case SpawnSubagent():
             assert open_calls[command.call_id].stage is CallStage.RUNNING
-            assert command.agent in loop.subagents
+            assert command.agent in loop.subagents or command.definition is not None
             assert 0 <= command.depth_left < loop.definition.max_depth
         case HandOver():
             assert execution.handing_over is not None

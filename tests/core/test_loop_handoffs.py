@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from holdfast.core.agent.assistants import reachable
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -20,7 +21,6 @@ from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.initial_state import as_defined, new_agent
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import UNBORN_ID
-from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.errors import UnknownAgent
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.handoffs import Handover

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
+from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.subagents import known_handoffs, known_subagents
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import replace
@@ -409,8 +409,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             definition,
             tools=self._tools,
             hooks=self._catalog.hooks if self._catalog else (),
-            subagents=known_subagents(definition, self._start.subagents),
-            handoffs=known_handoffs(definition, self._start.subagents),
+            **callable_agents(definition, self._start.subagents),
             origin_digest=origin_of(self._start),
             depth_left=self._start.depth_left,
             observed=True,

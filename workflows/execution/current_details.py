@@ -136,6 +136,7 @@ def _parts(
     yield _stops(execution, chars)
     yield _waiting_messages(execution, chars)
     yield _handoffs(execution, chars)
+    yield listed("Went back", execution.steps_back, lambda each: code(each.line, chars))
     yield _subagents(execution, done, width)
     yield _problems(state, execution, done, chars)
     yield _answer(state)

@@ -11,11 +11,11 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
+from holdfast.core.agent.assistants import reachable
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -205,7 +205,8 @@ class Executor:
 
     async def spawn(self, command: SpawnSubagent) -> Ends:
         """Run a subagent; when cancelled, report what it used."""
-        definition = next(each for each in self._start.subagents if each.name == command.agent)
+        named = (each for each in self._start.subagents if each.name == command.agent)
+        definition = command.definition or next(named)
         state, name = self._state(), call_name(command.step_number, command.index)
         running = {each.call.id for each in state.running.open_calls}
         self._children = {id_: each for id_, each in self._children.items() if id_ in running}

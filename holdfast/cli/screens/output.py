@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -304,6 +304,13 @@ def handed_over(from_agent: str, to_agent: str, reason: str) -> None:
     console().print(f"    [magenta]{escape(printable(short(handoff_text(from_agent, to_agent, reason))))}[/magenta]")
 
 
+def _beside(state: AgentState, step: AgentStep) -> Iterator[str]:
+    """Yield what went on beside a step's calls: its answer judged, a return to an earlier step."""
+    if step.judgement is not None:
+        yield step.judgement.line
+    yield from (each.line for each in state.running.steps_back if each.from_step == step.number)
+
+
 def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     """Print a run from its beginning to where it is; `agent` is its agent's name."""
     if state.execution:
@@ -314,6 +321,8 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     for done in state.step_executions:
         announce(done.step.number, done.step.inference_response, holder)
         results(done.step, done.duration.total_seconds())
+        for line in _beside(state, done.step):
+            note(line)
         for handoff in (each for each in state.running.handoffs if each.step_number == done.step.number):
             handed_over(handoff.from_agent, handoff.to_agent, handoff.reason)
             holder = handoff.to_agent

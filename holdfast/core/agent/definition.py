@@ -7,7 +7,15 @@ from typing import Annotated, Final, Protocol
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
-from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
+from holdfast.core.agent.policies import (
+    ApprovalRules,
+    ContextPolicy,
+    Critique,
+    ErrorPolicy,
+    Plan,
+    ResponseFormat,
+    TextFormat,
+)
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -25,6 +33,9 @@ OVERRIDES_MAX: Final = 100
 
 REASKS_MAX: Final = 10
 """The most re-asks after answers in the wrong format, whatever a definition says."""
+
+PLAN: Final = "plan"
+"""The capability that has a plan made."""
 
 CAPABILITIES_MAX: Final = 64
 """The most capabilities one agent may name."""
@@ -103,7 +114,8 @@ class AgentDefinition(Frozen):
     hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
     their tools, besides its own. `handoffs` are the agents
     that it may hand the conversation to. `answer_seconds` is how long its own question to a person (the capability
-    `ask_user`) waits for the answer.
+    `ask_user`) waits for the answer. `critique` has another agent or a rubric judge the final answer before it counts,
+    `plan` names who plans for the capability of that name.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
@@ -131,6 +143,8 @@ class AgentDefinition(Frozen):
     pause_while_waiting: bool = False
     answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX)
     approvals: ApprovalRules = ()
+    critique: Critique | None = None
+    plan: Plan | None = None
     errors: ErrorPolicy = "recover"
     model_patience_seconds: float = Field(default=MODEL_PATIENCE_SECONDS, ge=0, le=MODEL_PATIENCE_SECONDS_MAX)
     overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
@@ -160,3 +174,19 @@ class AgentDefinition(Frozen):
         if info.data.get("name") in agents:
             raise ValueError(f"{info.data['name']!r} is the agent itself; name other agents")
         return agents
+
+    @field_validator("critique")
+    @classmethod
+    def _it_does_not_judge_itself(cls, critique: Critique | None, info: ValidationInfo) -> Critique | None:
+        if critique is not None and critique.agent is not None and critique.agent == info.data.get("name"):
+            raise ValueError(f"{critique.agent!r} is the agent itself; name another agent, or give a `rubric`")
+        return critique
+
+    @field_validator("plan")
+    @classmethod
+    def _it_has_somebody_else_plan(cls, plan: Plan | None, info: ValidationInfo) -> Plan | None:
+        if plan is not None and PLAN not in info.data.get("capabilities", (PLAN,)):
+            raise ValueError(f"nobody plans without the capability {PLAN!r}; add it to `capabilities`")
+        if plan is not None and plan.agent is not None and plan.agent == info.data.get("name"):
+            raise ValueError(f"{plan.agent!r} is the agent itself; name another agent, or leave `agent` out")
+        return plan

@@ -25,6 +25,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
+from holdfast.core.conversation.steps_back import STEPS_BACK_MAX, StepBack
 from holdfast.core.conversation.stop_reasons import Continuation
 from holdfast.core.conversation.todos import TODOS_MAX, Todo
 
@@ -133,6 +134,10 @@ class ExecutionState(JsonForm):
     """The handoffs of the conversation, in order."""
     handing_over: Handoff | None = None
     """The handoff that the step under way asked for: it takes place once the step is complete."""
+    steps_back: tuple[StepBack, ...] = Field(default=(), max_length=STEPS_BACK_MAX, exclude_if=is_empty)
+    """The agent's returns to earlier steps of its own, in order; the steps that they left out stay in the record."""
+    going_back: StepBack | None = Field(default=None, exclude_if=is_none)
+    """The return that the step under way asked for: it takes place once the step is complete."""
     next_input_max: int = Field(default=0, ge=0)
     """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     mcp_processes: JsonMap = Field(default_factory=dict[str, JsonValue], exclude_if=not_)

@@ -19,6 +19,12 @@ from holdfast.core.base.names import Name, Names, distinct
 APPROVALS_MAX: Final = 64
 """The most approval rules of one agent: every call is held against them."""
 
+CRITIQUE_ROUNDS_MAX: Final = 10
+"""The most judgements of one run, whatever a definition says: an agent and its critic must not argue for ever."""
+
+RUBRIC_CHARS_MAX: Final = 20_000
+"""The longest rubric, in characters: the prompt of whoever judges by it."""
+
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any
 error is the last one, and the execution is `failed` (docs/spec.md, section 2)."""
@@ -47,6 +53,31 @@ class JsonSchemaFormat(Frozen):
 
 ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
 """The form of a final answer; we validate it, whatever the provider promises."""
+
+
+class Critique(Frozen):
+    """Who judges a final answer before it counts: another agent, or a model by a rubric (docs/capabilities.md).
+
+    `rounds` is how many answers of a run are judged at the most; after that a refused one stops the run. `unjudged` is
+    what becomes of an answer whose judgement fails: it fails the run, or counts with a warning.
+    """
+
+    agent: Name | None = None
+    rubric: str | None = Field(default=None, min_length=1, max_length=RUBRIC_CHARS_MAX)
+    rounds: int = Field(default=2, ge=1, le=CRITIQUE_ROUNDS_MAX)
+    unjudged: Literal["fail", "accept"] = "fail"
+
+    @model_validator(mode="after")
+    def _has_one_judge(self) -> Self:
+        if (self.agent is None) is (self.rubric is None):
+            raise ValueError("a critique is by an `agent` or a `rubric`; give one of them")
+        return self
+
+
+class Plan(Frozen):
+    """Who plans for the capability `plan`: the agent of that name, or the agent's own model with a planner's prompt."""
+
+    agent: Name | None = None
 
 
 class SummaryPolicy(Frozen):

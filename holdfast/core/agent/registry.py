@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.core.agent.assistants import assistant_names
 from holdfast.core.agent.capability_bundles import Capability, hook_names, tool_names
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
@@ -175,6 +176,8 @@ class _Nameable:
         yield from _unknown(whose, "capabilities", agent.capabilities, bundles)
         yield from _unknown(whose, "subagents", agent.subagents, self.agents)
         yield from _unknown(whose, "handoffs", agent.handoffs, self.agents)
+        for field, name in assistant_names(agent).items():
+            yield from _unknown(whose, field, (name,), self.agents)
         for number, rule in enumerate(agent.approvals):
             literal = [name for name in rule.tools if not {"*", "?"} & set(name)]
             yield from _unknown(whose, f"approvals.{number}.tools", literal, callable_names)

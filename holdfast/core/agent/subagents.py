@@ -42,25 +42,6 @@ def known_handoffs(definition: AgentDefinition, agents: Iterable[AgentDefinition
     return {name: by_name[name] for name in definition.handoffs}
 
 
-def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
-    """Return every agent that `definition`, or one of those, may call or hand the conversation to.
-
-    That can be `definition` itself, which others may hand it back to. Raises UnknownAgent when one is not among
-    `agents`.
-    """
-    all_agents = (*agents, definition)
-    result: dict[str, AgentDefinition] = {}
-    remaining = [definition]
-    while remaining:
-        current = remaining.pop()
-        named = {**known_subagents(current, all_agents), **known_handoffs(current, all_agents)}
-        for name, each in named.items():
-            if name not in result:
-                result[name] = each
-                remaining.append(each)
-    return tuple(result.values())
-
-
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:
     """Return the tool's schema for the model: which agents there are, and what each is for."""
     about = "There are: " + "; ".join(

@@ -19,6 +19,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import Attachments, has_none, with_attachments
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
+from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.pictures import picture_message
 from holdfast.core.conversation.stop_reasons import Continuation
@@ -281,6 +282,8 @@ class AgentStep(JsonForm):
     """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
     pictures: Attachments = Field(default=(), exclude_if=has_none)
     """The files of its results that the model is shown as pictures."""
+    judgement: Judgement | None = Field(default=None, exclude_if=is_none)
+    """What came of judging its answer, where the definition has a `critique`."""
 
     @property
     def response(self) -> InferenceResponse | None:
@@ -310,6 +313,7 @@ class AgentStep(JsonForm):
         """What the step used: its model call, the overhead, and the subagents it called."""
         response = self.inference_response or self.partial_response
         used = response.usage if response else Usage()
+        used = used if self.judgement is None else used + self.judgement.usage
         return sum((execution.usage for execution in self.tool_executions), used + self.overhead)
 
     @property
@@ -317,7 +321,8 @@ class AgentStep(JsonForm):
         """The same in US dollars; tokens without a known price count nothing."""
         response = self.inference_response or self.partial_response
         own = response.cost if response else None
-        return (own or 0.0) + self.overhead_cost + sum(execution.cost for execution in self.tool_executions)
+        judged = self.judgement.cost if self.judgement else 0.0
+        return (own or 0.0) + self.overhead_cost + judged + sum(execution.cost for execution in self.tool_executions)
 
     @property
     def requested_tool_calls(self) -> tuple[ToolCall, ...]:

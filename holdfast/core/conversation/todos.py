@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -23,10 +23,13 @@ MARKS: Final[dict[TodoStatus, str]] = {"pending": "[ ]", "in_progress": "[>]", "
 """How an item's status is shown to people and to the model."""
 
 
+TodoText = Annotated[str, Field(min_length=1, max_length=TODO_CHARS_MAX, pattern=r"\S")]
+
+
 class Todo(Frozen):
     """One item, a line of text."""
 
-    text: str = Field(min_length=1, max_length=TODO_CHARS_MAX, pattern=r"\S")
+    text: TodoText
     status: TodoStatus = "pending"
 
     @property

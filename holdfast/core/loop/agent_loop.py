@@ -65,6 +65,7 @@ from holdfast.core.loop.events import (
     WaitEvent,
 )
 from holdfast.core.loop.execution_rules import Rules
+from holdfast.core.loop.own_tools import critique
 from holdfast.core.loop.pending_messages import apply_changes, deliver_pending, queue_message
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import ContinuationEvaluated
@@ -327,6 +328,8 @@ def _go_on_when_answered(transition: Transition) -> None:
 def _step_complete(transition: Transition) -> None:
     """Judge the step, whose calls are all answered, and check the limits."""
     step_end.judge_answer(transition)
+    if critique.begin(transition):
+        return
     limit_checks.after_step(transition, more_to_do=step_end.more_to_do(transition))
     _reach(transition, Trigger.AFTER_STEP)
 

@@ -7,7 +7,6 @@ period, with nothing known if need be. Tools are cancelled at once and not await
 
 from __future__ import annotations
 
-from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage, InferenceResponse
@@ -27,6 +26,7 @@ from holdfast.core.loop.events import (
     SubagentReturned,
     SummaryFailed,
 )
+from holdfast.core.loop.own_tools import agent_calls
 from holdfast.core.loop.pending_messages import queue_message
 from holdfast.core.loop.transition import Transition
 
@@ -110,7 +110,5 @@ def _standing(transition: Transition) -> set[StopReason]:
 
 def _subagents(transition: Transition) -> frozenset[int]:
     """Return the places of the calls whose subagents run."""
-    if not transition.rules.subagents:
-        return frozenset()
     running = (each for each in transition.execution.open_calls if each.stage is CallStage.RUNNING)
-    return frozenset(each.index for each in running if each.call.name == SPAWN_TOOL)
+    return frozenset(each.index for each in running if agent_calls.runs_agent(transition, each))

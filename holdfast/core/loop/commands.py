@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import HookContext, HookTraits
 from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.conversation.messages import ToolCall
@@ -66,7 +67,10 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class SpawnSubagent:
-    """Run another agent for a call, within `budget`; agents may nest `depth_left` deep below it."""
+    """Run another agent for a call, within `budget`; agents may nest `depth_left` deep below it.
+
+    `definition` is that of an agent which is called on the loop's own behalf; else `agent` names one of the subagents.
+    """
 
     step_number: int
     index: int
@@ -75,6 +79,7 @@ class SpawnSubagent:
     task: str
     budget: ExecutionBudget
     depth_left: int
+    definition: AgentDefinition | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Rules:
         hooks: the hooks that run, in the order they were registered.
         subagents: the agents it may call, by name.
         handoffs: the agents it may hand the conversation to, by name.
+        assistants: the agents that are called on its behalf (`core.agent.assistants`), by name.
         origin_digest: the digest of the definition that the run was started with; by default this one's.
         depth_left: how deep agents may nest below it; by default the definition's `max_depth`.
         observed: whether `Emit` commands are wanted.
@@ -36,6 +37,7 @@ class Rules:
     hooks: Sequence[HookTraits] = ()
     subagents: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
     handoffs: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    assistants: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
     origin_digest: str = ""
     depth_left: int | None = None
     observed: bool = False

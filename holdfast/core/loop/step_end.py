@@ -9,10 +9,12 @@ from pydantic import JsonValue
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.model_retry import MODEL_RETRY
+from holdfast.core.conversation.judgements import ANSWER_REFUSED, ANSWER_UNJUDGED
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
+from holdfast.core.loop.own_tools import critique, steps_back
 from holdfast.core.loop.pending_messages import deliver_pending
 from holdfast.core.loop.tool_replies import pictures_of
 from holdfast.core.loop.transition import Transition
@@ -26,6 +28,9 @@ from holdfast.core.wire.execution_events import (
 
 INVALID_ANSWER: Final = "InvalidAnswer"
 """The type of the error of a final answer that breaks the response format."""
+
+NOT_FATAL: Final = frozenset({MODEL_RETRY, ANSWER_REFUSED, ANSWER_UNJUDGED})
+"""The types of errors that end no run by themselves, even where errors are fatal."""
 
 
 def judge_answer(transition: Transition) -> None:
@@ -46,9 +51,9 @@ def judge_answer(transition: Transition) -> None:
 def judge_errors(transition: Transition) -> None:
     """Fail the execution for an error of the step, where the definition says that errors are fatal.
 
-    That a tool has the model try again is no such error.
+    That a tool or a critique has the model try again is no such error.
     """
-    errors = [error for error in transition.step.all_errors if error.type != MODEL_RETRY]
+    errors = [error for error in transition.step.all_errors if error.type not in NOT_FATAL]
     if errors and transition.rules.definition.errors == "fatal":
         transition.fail(errors[0])
 
@@ -83,6 +88,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 
     `overridden` is true when the loop goes on only because of that request.
     """
+    critique.withdraw(transition)
     if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
         transition.change_step(pictures=pictures)
     step, execution = transition.step, transition.execution
@@ -120,6 +126,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         current_step_started_at=None,
         open_calls=(),
     )
+    steps_back.take_place(transition)
 
 
 def conclude(transition: Transition) -> None:

@@ -19,13 +19,12 @@ from typing import assert_never
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, second_handoff
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
-from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn
 from holdfast.core.base.bounds import (
     CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     STEP_RESULTS_BYTES_MAX,
-    SUBAGENTS_AT_ONCE_MAX,
 )
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace, trusted
@@ -43,7 +42,7 @@ from holdfast.core.conversation.steps import (
 )
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, handoffs, input_waits, limit_checks
-from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
+from holdfast.core.loop.commands import CallTool, RunHooks
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -54,8 +53,8 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
-from holdfast.core.loop.own_tools import questions
-from holdfast.core.loop.own_tools.calls import Answer, own_answer
+from holdfast.core.loop.own_tools import agent_calls, critique, questions
+from holdfast.core.loop.own_tools.calls import Answer, agent_ended, own_answer
 from holdfast.core.loop.pending_messages import merge_tool_metadata
 from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
@@ -63,8 +62,6 @@ from holdfast.core.tools.tool_errors import ended_without_answer
 from holdfast.core.tools.tool_search import called_tool
 from holdfast.core.tools.tool_traits import missing_arguments
 from holdfast.core.wire.execution_events import (
-    SubagentCompleted,
-    SubagentSpawned,
     ToolCallBlocked,
     ToolCallCompleted,
     ToolCallStarted,
@@ -256,23 +253,7 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
         _close(transition, each, _ended(transition, each, Outcome.FAILED, error=problem))
         return
     agent, task = str(each.call.arguments["agent"]), str(each.call.arguments["task"])
-    child = rules.subagents[agent]
-    # the step's subagents share the remainder before any of them begins: none can take another's part
-    spawn_count = sum(call.name == SPAWN_TOOL for call in transition.step.requested_tool_calls)
-    beside = min(spawn_count, SUBAGENTS_AT_ONCE_MAX)
-    remainder = transition.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
-    transition.do(
-        SpawnSubagent(
-            step_number=step,
-            index=each.index,
-            call_id=each.call.id,
-            agent=agent,
-            task=task,
-            budget=child.budget.for_child(remainder, child.budget_policy),
-            depth_left=rules.depth - 1,
-        )
-    )
-    transition.emit(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
+    agent_calls.spawn(transition, each, rules.subagents[agent], task)
 
 
 def _answer(transition: Transition, each: OpenCall, answer: Answer | OpenCall) -> None:
@@ -289,7 +270,7 @@ def _answer(transition: Transition, each: OpenCall, answer: Answer | OpenCall) -
 
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Handle the end of a running call; for any other call it changes nothing."""
-    if each.stage is not CallStage.RUNNING:
+    if each.stage is not CallStage.RUNNING or critique.take_in(transition, event):
         return
     result, error, structured = None, None, None
     attachments: tuple[Attachment, ...] = ()
@@ -304,9 +285,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
-            agent = str(each.call.arguments.get("agent"))
-            result, error = subagent_outcome(agent, event.status, event.answer, event.why)
-            _count_subagent(transition, each, event)
+            result, error = agent_ended(transition, each, event)
         case _:
             assert_never(event)
     outcome = Outcome.FAILED if error is not None else Outcome.SUCCEEDED
@@ -362,31 +341,16 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
 
 def cancelled_subagent_ended(transition: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Record the end of a subagent that was cancelled, and count what it used."""
+    if critique.cancelled(transition, event):
+        return
     _remove(transition, each)
-    _count_subagent(transition, each, event)
+    agent_calls.count(transition, agent_calls.agent_of(transition, each), event)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
         share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
         ended = _ended(transition, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
     else:
         ended = _cancelled(transition, each)
     _record(transition, replace(ended, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced))
-
-
-def _count_subagent(transition: Transition, each: OpenCall, event: SubagentReturned) -> None:
-    """Count a subagent's usage, warn of its unpriced models, and emit SubagentCompleted."""
-    used = event.used
-    transition.execution = transition.execution.with_subagent(used)
-    for model in used.unpriced:
-        transition.warn_unpriced(model)
-    transition.emit(
-        SubagentCompleted,
-        call_id=each.call.id,
-        agent=str(each.call.arguments.get("agent")),
-        status=event.status,
-        usage=used.usage,
-        cost=used.cost,
-        unpriced=used.unpriced,
-    )
 
 
 def _cancelled(transition: Transition, each: OpenCall) -> ToolExecution:
@@ -398,6 +362,8 @@ def _cancelled(transition: Transition, each: OpenCall) -> ToolExecution:
 
 def take_up(transition: Transition) -> None:
     """Issue again the commands that the open calls wait for."""
+    if critique.begin_again(transition):
+        return
     answer_unknown_ends(transition)
     _answer_unknown_tools(transition)
     for each in transition.execution.open_calls:

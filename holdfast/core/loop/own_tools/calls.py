@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from holdfast.core.agent.subagents import subagent_outcome
 from holdfast.core.conversation.steps import ErrorRecord, OpenCall
-from holdfast.core.loop.own_tools import questions, todo_list
+from holdfast.core.loop.events import SubagentReturned
+from holdfast.core.loop.own_tools import agent_calls, planning, questions, steps_back, todo_list
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_traits import LoopTool
 
@@ -20,7 +22,19 @@ def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer
             return todo_list.write(transition, each.call)
         case "ask_user":
             return questions.ask(transition, each)
-        case "go_back" | "plan":
-            raise NotImplementedError
+        case "go_back":
+            return steps_back.ask(transition, each.call)
+        case "plan":
+            return planning.begin(transition, each)
         case _:
             assert_never(tool)
+
+
+def agent_ended(transition: Transition, each: OpenCall, event: SubagentReturned) -> Answer:
+    """Count what the agent of a call has used, and return what the model is told of its end."""
+    agent = agent_calls.agent_of(transition, each)
+    agent_calls.count(transition, agent, event)
+    traits = transition.rules.tools.get(each.call.name)
+    if traits is not None and traits.loop == "plan":
+        return planning.take_in(transition, each, event)
+    return subagent_outcome(agent, event.status, event.answer, event.why)

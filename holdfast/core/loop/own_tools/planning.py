@@ -1,0 +1,64 @@
+"""Having a plan made: an agent that plans is called, and its plan becomes the list of what is to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field, ValidationError
+
+from holdfast.core.agent.assistants import plan_of, planner
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.subagents import problem_with_number, subagent_outcome
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.todos import todo_text
+from holdfast.core.loop.events import SubagentReturned
+from holdfast.core.loop.own_tools import agent_calls
+from holdfast.core.loop.transition import Transition
+
+TASK_CHARS_MAX: Final = 20_000
+"""The longest task to plan, in characters: the question of whoever plans."""
+
+
+class PlanRequest(Frozen):
+    """What a call asks for."""
+
+    task: str = Field(
+        min_length=1,
+        max_length=TASK_CHARS_MAX,
+        pattern=r"\S",
+        description="what is to be planned, with all that one needs to know; nothing else is known there",
+    )
+
+
+def begin(transition: Transition, each: OpenCall) -> tuple[str | None, ErrorRecord | None] | OpenCall:
+    """Return the call with whoever plans at work, or why nobody does."""
+    name, child = each.call.name, planner(transition.rules.definition, transition.rules.assistants)
+    try:
+        request = PlanRequest.model_validate(dict(each.call.arguments))
+    except ValidationError as error:
+        return None, ErrorRecord(type="InvalidArguments", message=problems_text(error), source=name)
+    if child is None or transition.rules.depth < 1:
+        text = "agents must not nest any deeper than this one; plan it yourself, with write_todos"
+        return None, ErrorRecord(type="SubagentTooDeep", message=text, source=name)
+    running = (one for one in transition.execution.open_calls if one.stage is CallStage.RUNNING and one != each)
+    beside = sum(agent_calls.runs_agent(transition, one) for one in running)
+    if (problem := problem_with_number(beside, transition.execution.subagents_started)) is not None:
+        return None, problem
+    transition.change(subagents_started=transition.execution.subagents_started + 1)
+    agent_calls.spawn(transition, each, child, request.task, assistant=True)
+    return each
+
+
+def take_in(transition: Transition, each: OpenCall, event: SubagentReturned) -> tuple[str | None, ErrorRecord | None]:
+    """Make the plan the list of what is to do; return what the model is told."""
+    agent = agent_calls.agent_of(transition, each)
+    if event.status is not ExecutionStatus.COMPLETED:
+        return subagent_outcome(agent, event.status, event.answer, event.why)
+    todos, problem = plan_of(event.answer)
+    if problem:
+        text = f"the plan of {agent!r} cannot be read: {problem}; the list is as it was"
+        return None, ErrorRecord(type="PlanUnreadable", message=text, source=each.call.name)
+    transition.todos = todos
+    return f"the list is now:\n{todo_text(todos)}", None

@@ -1,0 +1,98 @@
+"""Plans of another agent: who makes one, what becomes of it, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.agent.assistants import PLAN_FORMAT, PLANNER
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition_errors import definition_of
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.policies import Plan
+from holdfast.core.base.errors import DefinitionInvalid
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.todos import Todo
+from holdfast.core.loop.commands import SpawnSubagent
+from holdfast.core.tools.tool_traits import ToolTraits
+from tests.core.building import COMPLETED, USAGE, Run, stopped
+
+PLANS = ToolTraits(name="make_plan", loop="plan", required=("task",))
+PLAN = '{"items": ["look", "tell"]}'
+
+
+def planning(id_: str = "a", task: object = "Move house.") -> ToolCall:
+    return ToolCall(id=id_, name="make_plan", arguments={"task": task})
+
+
+def planned(**rules: Any) -> Run:  # noqa: ANN401  # Run's
+    return Run(tools=(PLANS,), capabilities=("plan",), **rules).begin().answer("", planning())
+
+
+def test_the_plan_becomes_the_list_and_what_it_took_counts() -> None:
+    run = planned()
+    [command] = run.wanted(SpawnSubagent)
+    assert command.definition is not None
+    assert (command.agent, command.task, command.definition.response_format) == (PLANNER, "Move house.", PLAN_FORMAT)
+    run.child("a", PLAN, steps=1)
+    assert run.state.todos == (Todo(text="look"), Todo(text="tell"))
+    assert run.answers == {"a": "the list is now:\n[ ] look\n[ ] tell"}
+    assert (run.state.usage, run.state.steps_used) == (USAGE + USAGE, 2)
+    assert run.answer("done").ended == COMPLETED
+
+
+def test_a_named_agent_plans_with_its_own_prompt() -> None:
+    strategist = AgentDefinition(name="strategist", system_prompt="You think ahead.")
+    [command] = planned(plan=Plan(agent="strategist"), assistants=(strategist,)).wanted(SpawnSubagent)
+    assert command.definition is not None
+    assert (command.agent, command.definition.system_prompt) == ("strategist", "You think ahead.")
+
+
+@pytest.mark.parametrize("answer", ["", "look, then tell", '{"items": []}', '{"items": [" "]}'])
+def test_a_plan_that_cannot_be_read_leaves_the_list(answer: str) -> None:
+    run = planned().child("a", PLAN).answer("", planning("b")).child("b", answer)
+    assert len(run.state.todos) == 2
+    assert "PlanUnreadable" in run.answers["b"]
+
+
+def test_a_planner_that_fails_is_told() -> None:
+    run = planned().child("a", status=ExecutionStatus.FAILED, why="it broke")
+    assert "the agent 'planner' failed: it broke" in run.answers["a"]
+    assert run.state.todos == ()
+
+
+def test_a_stop_is_heard_while_it_plans_and_the_use_counts() -> None:
+    run = planned()
+    run.grace = True
+    run.stop()
+    assert run.state.running.cancelling
+    run.child("a", PLAN, ExecutionStatus.STOPPED)
+    assert run.ended == stopped(StopReason.USER_REQUESTED)
+    assert run.state.usage == USAGE + USAGE
+
+
+def test_where_nothing_may_nest_and_without_a_task_nobody_plans() -> None:
+    assert "nest any deeper" in planned(depth_left=0).answers["a"]
+    run = Run(tools=(PLANS,)).begin().answer("", planning(task=" "))
+    assert "InvalidArguments" in run.answers["a"]
+    assert run.wanted(SpawnSubagent) == ()
+
+
+def test_a_resumed_state_has_the_plan_made_again() -> None:
+    run = planned().resume()
+    assert len(run.wanted(SpawnSubagent)) == 1
+    assert run.child("a", PLAN).state.todos == (Todo(text="look"), Todo(text="tell"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"plan": {"agent": "a"}}, "nobody plans without the capability 'plan'"),
+        ({"plan": {"agent": "tester"}, "capabilities": ["plan"]}, "is the agent itself"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionInvalid, match=problem):
+        definition_of({"name": "tester", **fields})
