@@ -109,8 +109,7 @@ async def serve(
     results = ResultStore(EncodedParts(objects, records.codec))
     toolset = load_toolset(settings.modules)
     if not tools_only:
-        toolset = with_fetch_tool(toolset, results)
-        toolset = RecordTools(records, whose).with_records_tool(toolset)
+        toolset = RecordTools(records, whose).with_records_tool(with_fetch_tool(toolset, results))
         toolset = with_configured(toolset, os.environ, settings.agents_dir)
     check_names(toolset.tools)
     check_schemas(toolset.tools)

@@ -139,10 +139,8 @@ class Inference:
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,
-            # a compiler's messages differ from those that the workflow has bounded
-            input_max=call.input_max
-            if compiler is None and not opening.prompts
-            else None,  # what a compiler adds was not counted
+            # what a compiler or a prompt's function adds was not counted by the workflow
+            input_max=call.input_max if compiler is None and not opening.prompts else None,
         )
         answer = checked_calls(await self._response(request, call, progress), tools.values())
         if opening.search and opening.mcp is not None and self._mcp is not None:
