@@ -30,7 +30,7 @@ from tests.serving import Serve
 
 READER = AgentDefinition(name="reader", capabilities=("fetch_url",))
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Site:
@@ -38,10 +38,10 @@ class Site:
 
     def __init__(self) -> None:
         self.port = 0
-        self.requests: list[web.Request] = []
-        self.answer: Callable[[web.Request], web.StreamResponse] = lambda _: web.Response(text="plain")
+        self.requests: list[web.BaseRequest] = []
+        self.answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.Response(text="plain")
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(request)
         return self.answer(request)
 

@@ -11,7 +11,7 @@ from holdfast import Toolset
 from holdfast.capabilities import skills as skills_module
 from holdfast.capabilities.skills import skills
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.conversation.steps import ToolExecution
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
@@ -91,7 +91,7 @@ async def test_a_file_is_refused_that_is_none_of_the_skill(folder: Path, path: s
     os.mkfifo(letters / "pipe")
     (letters / "binary").write_bytes(b"\xff\xfe")
     (letters / "large").write_bytes(b"x" * 1_000_001)
-    with pytest.raises(skills_module.InvalidArguments, match=why):
+    with pytest.raises(InvalidArguments, match=why):
         skills_module.read_file(letters, path)
     listed = (await called(skills(folder), "load_skill", name="letters")).answer.text
     assert "link.md" not in listed

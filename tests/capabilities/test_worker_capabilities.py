@@ -12,8 +12,8 @@ from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.core.base.errors import InvalidInput
 
 
-def offered(folder: Path, toolset: Toolset | None = None, **environment: str) -> list[str]:
-    whole = with_configured(toolset or Toolset(), environment, folder / "agents")
+def offered(folder: Path, **environment: str) -> list[str]:
+    whole = with_configured(Toolset(), environment, folder / "agents")
     return [each.name for each in whole.capabilities]
 
 

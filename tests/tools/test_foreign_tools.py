@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Annotated, Any
 
 import pytest
@@ -128,12 +129,13 @@ async def test_the_text_of_a_failure_function_is_the_error() -> None:
 
 
 async def test_a_tool_of_openai_agents_gets_its_context_and_the_id_of_the_call() -> None:
-    @agents.function_tool
-    def whose(context: agents.tool_context.ToolContext[Any]) -> list[str]:
+    def whose(context: Any) -> list[str]:  # noqa: ANN401  # a ToolContext
         """Tell whose call it is."""
         return [context.context, context.tool_call_id]
 
-    execution = await called(from_openai_agents([whose], context="mine"), "whose")
+    whose.__annotations__["context"] = import_module("agents.tool_context").ToolContext[Any]
+    toolset = from_openai_agents([agents.function_tool(whose)], context="mine")
+    execution = await called(toolset, "whose")
     assert execution.value == ["mine", execution.call.id]
 
 
@@ -170,10 +172,11 @@ async def test_a_model_retry_of_pydantic_ai_has_the_model_try_again_as_ours_does
 async def test_toolsets_of_pydantic_ai_come_with_their_prefixes_dependencies_and_prepare_functions() -> None:
     inner = pydantic_ai.FunctionToolset()
 
-    @inner.tool
-    def who(context: pydantic_ai.RunContext[str], greeting: str) -> str:
+    def who(context: Any, greeting: str) -> str:  # noqa: ANN401  # a RunContext
         return f"{greeting} {context.deps} {context.tool_call_id}"
 
+    who.__annotations__["context"] = pydantic_ai.RunContext[str]
+    inner.tool(who)
     toolset = from_pydantic_ai(inner.prefixed("my"), deps="Ann")
     assert [each.name for each in toolset.tools] == ["my_who"]
     execution = await called(toolset, "my_who", greeting="Hello")
