@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
 from holdfast import AgentDefinition
+from holdfast.client import Settings
 from holdfast.core.base.errors import DecisionRefused, InvalidInput
 from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import ToolCall
@@ -14,6 +17,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Call, calls, say
 from tests.capabilities.twin import assert_same_in_process
+from tests.cli.program import Project
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.test_input_waits import asked
@@ -43,6 +47,35 @@ async def test_a_question_waits_on_the_server_and_its_answer_goes_to_the_model(s
         await replayed(client, execution_id)
     assert told == "blue"
     await assert_same_in_process(AGENT, SCRIPT, state, answer_input=answer)
+
+
+@pytest.mark.temporal
+@pytest.mark.timeout(240)
+async def test_a_question_is_shown_and_answered_by_the_command(
+    serve: Serve, settings: Settings, tmp_path: Path
+) -> None:
+    here = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "COLUMNS": "200",
+        "TEMPORAL_ADDRESS": settings.address or "",
+        "HOLDFAST_TASK_QUEUE": settings.task_queue,
+        "HOLDFAST_STORAGE": settings.storage or "",
+    }
+    if settings.encryption_key_file:
+        here["HOLDFAST_ENCRYPTION_KEY_FILE"] = str(settings.encryption_key_file)
+    project = Project(tmp_path, here)
+    async with serve(SCRIPT) as served:
+        run = await served.client.start(AGENT, "Go.")
+        await asked(served.client, run, "Which one?")
+        shown = await asyncio.to_thread(project.run, "answer", run)
+        assert shown.code != 0
+        assert "the agent asks, for ask_user of run" in shown.err
+        assert "answer (one of red, blue)" in shown.err
+        done = await asyncio.to_thread(project.run, "answer", run, "--set", "answer=blue")
+        assert done.code == 0, done.err
+        state = await served.client.result(run)
+    assert state.steps[0].tool_executions[0].result == "blue"
 
 
 @pytest.mark.temporal

@@ -82,6 +82,7 @@ def test_a_state_has_the_fields_of_both_lifetimes() -> None:
         "llm",
         "context",
         "handover",
+        "todos",
         "mcp_catalog",
     }
     assert set(AgentState.model_fields) == {"format", *session, "execution"}

@@ -165,7 +165,9 @@ def _unjudged(transition: Transition, why: str) -> None:
 
 def _add_error(transition: Transition, type_: str, message: str) -> ErrorRecord:
     judgement = transition.step.judgement
-    error = ErrorRecord(type=type_, message=message, source=judgement.judge if judgement else "critique")
+    error = ErrorRecord(
+        type=type_, message=clamped(message, ERROR_CHARS_MAX), source=judgement.judge if judgement else "critique"
+    )
     transition.change_step(errors=(*transition.step.errors, error))
     return error
 
