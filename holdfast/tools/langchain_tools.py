@@ -53,7 +53,7 @@ def _foreign(tool: Any) -> ForeignTool:  # noqa: ANN401  # of LangChain
     return ForeignTool(
         name=name,
         description=tool.description,
-        parameters=schema if isinstance(schema, Mapping) else schema.model_json_schema(),
+        parameters=cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else schema.model_json_schema(),
         call=call,
         source=f"the tool {name!r} of LangChain",
     )

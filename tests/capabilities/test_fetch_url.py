@@ -225,12 +225,16 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused_and_nothing_
     assert served.requests == []
 
 
+def looks_public(address: object) -> bool:
+    return str(address) == "240.0.0.1"
+
+
 async def test_a_name_that_changes_its_address_after_the_check_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with site() as served:
         asked = resolving(monkeypatch, "240.0.0.1", "127.0.0.1")
-        monkeypatch.setattr("holdfast.capabilities.fetch_url.is_public", lambda address: str(address) == "240.0.0.1")
+        monkeypatch.setattr("holdfast.capabilities.fetch_url.is_public", looks_public)
         toolset = fetch_url([f"rebind.example.org:{served.port}"], seconds_max=5)
         execution = await fetched(toolset, f"http://rebind.example.org:{served.port}/")
     assert execution.error is not None

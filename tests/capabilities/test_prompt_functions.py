@@ -30,6 +30,18 @@ AGENT = AgentDefinition(name="clerk", system_prompt="You are a clerk.", capabili
 SENT = [f"You are a clerk.\n\nBe brief.\n\nclerk, step {step}: the customer is Ann." for step in (1, 2)]
 
 
+def without_metadata(context: PromptContext) -> object:
+    return context.metadata["none"]
+
+
+def a_number(_: PromptContext) -> object:
+    return 3
+
+
+def too_long(_: PromptContext) -> object:
+    return "x" * (PROMPT_CHARS_MAX + 1)
+
+
 async def test_a_prompt_is_made_for_each_model_call_and_is_not_in_the_state() -> None:
     model = ScriptedModel([call("look"), say("done")])
     driver = LocalDriver(AGENT, model=model, tools=[look], capabilities=[CRM, STYLE])
@@ -41,9 +53,9 @@ async def test_a_prompt_is_made_for_each_model_call_and_is_not_in_the_state() ->
 @pytest.mark.parametrize(
     ("prompt", "why"),
     [
-        (lambda context: context.metadata["none"], "the prompt of the capability 'crm' raised KeyError"),
-        (lambda _: 3, "gave a value of type 'int'; return a text"),
-        (lambda _: "x" * (PROMPT_CHARS_MAX + 1), "has 16,001 characters, at most 16,000 are allowed"),
+        (without_metadata, "the prompt of the capability 'crm' raised KeyError"),
+        (a_number, "gave a value of type 'int'; return a text"),
+        (too_long, "has 16,001 characters, at most 16,000 are allowed"),
     ],
 )
 async def test_a_prompt_that_cannot_be_made_fails_the_run_with_the_cause(prompt: object, why: str) -> None:

@@ -115,10 +115,11 @@ async def test_arguments_that_break_the_schema_are_an_error_and_the_tool_is_not_
 # --- OpenAI Agents
 
 
-async def test_the_text_of_a_failure_function_is_the_error() -> None:
-    def described(_: object, error: Exception) -> str:
-        return f"no luck: {error}"
+def described(_: object, error: object) -> str:
+    return f"no luck: {error}"
 
+
+async def test_the_text_of_a_failure_function_is_the_error() -> None:
     own = agents.function_tool(weather, failure_error_function=described)
     execution = await called(from_openai_agents([own]), city="Atlantis", days=1)
     assert execution.error is not None
@@ -147,7 +148,7 @@ def test_tools_that_need_the_runner_of_openai_are_refused() -> None:
         from_openai_agents([asking])
     assert the(from_openai_agents([asking], approved_by_rules=True))
     with pytest.raises(InvalidInput, match="a function as is_enabled"):
-        from_openai_agents([agents.function_tool(weather, is_enabled=lambda *_: True)])
+        from_openai_agents([agents.function_tool(weather, is_enabled=described)])
     assert from_openai_agents([agents.function_tool(weather, is_enabled=False)]).tools == ()
 
 

@@ -52,7 +52,7 @@ def with_prompts(functions: Iterable[tuple[str, PromptFunction]], context: Promp
         except Exception as error:
             record = error_record(error, name)
             raise CompilerFailed(f"{whose} raised {record.type}: {record.message}") from error
-        if not isinstance(text, str):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # user code
             raise CompilerFailed(f"{whose} gave a value of type {type(text).__name__!r}; return a text")
         if len(text) > PROMPT_CHARS_MAX:
             raise CompilerFailed(f"{whose} has {len(text):,} characters, at most {PROMPT_CHARS_MAX:,} are allowed")
