@@ -145,10 +145,10 @@ def _skill(folder: Path) -> Skill:
     if not text.startswith("---\n") or not closing:
         raise InvalidArguments("it does not begin with front matter: `---`, `name:` and `description:`, `---`")
     try:
-        read: Any = yaml.load(head, PlainLoader)  # noqa: S506  # a SafeLoader
+        read: dict[Any, Any] | None = yaml.load(head, PlainLoader)  # noqa: S506  # a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidArguments(f"its front matter is no YAML: {' '.join(str(error).split())[:300]}") from None
-    fields: dict[Any, Any] = read if isinstance(read, dict) else {}
+    fields = read if isinstance(read, dict) else {}
     name, about = fields.get("name"), fields.get("description")
     if name != folder.name or _SKILL_NAME.fullmatch(folder.name) is None or len(folder.name) > 64:  # noqa: PLR2004  # as agentskills.io
         text = f"`name` is {str(name)[:80]!r}, the folder is called {folder.name[:80]!r}"
