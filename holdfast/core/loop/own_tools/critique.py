@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from holdfast.core.agent.assistants import critic, verdict_of
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.judgements import ANSWER_REFUSED, ANSWER_UNJUDGED, Judgement
@@ -153,9 +154,7 @@ def _unjudged(transition: Transition, why: str) -> None:
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
     if judgement is None:
         return
-    transition.change_step(
-        judgement=replace(judgement, why=clamped(why, REQUEST_CHARS_MAX), completed_at=transition.at)
-    )
+    transition.change_step(judgement=replace(judgement, why=clamped(why, ERROR_CHARS_MAX), completed_at=transition.at))
     text = f"the answer could not be judged: {why}"
     if critique is not None and critique.unjudged == "accept":
         transition.warn(f"{text}; it counts all the same (critique.unjudged: accept)")
