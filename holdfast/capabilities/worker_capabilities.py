@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.capabilities.fetch_url import fetch_url
-from holdfast.capabilities.skills import skills
+from holdfast.capabilities.skill_folders import skills
+from holdfast.capabilities.web_pages import fetch_url
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 

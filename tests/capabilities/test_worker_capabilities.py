@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Toolset
-from holdfast.capabilities.fetch_url import fetch_url
+from holdfast.capabilities.web_pages import fetch_url
 from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.core.base.errors import InvalidInput
 

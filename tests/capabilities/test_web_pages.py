@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast import Toolset
-from holdfast.capabilities.fetch_url import REDIRECTS_MAX, fetch_url
 from holdfast.capabilities.html_text import readable
+from holdfast.capabilities.web_pages import REDIRECTS_MAX, fetch_url
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.steps import ToolExecution
@@ -234,7 +234,7 @@ async def test_a_name_that_changes_its_address_after_the_check_is_not_asked_agai
 ) -> None:
     async with site() as served:
         asked = resolving(monkeypatch, "240.0.0.1", "127.0.0.1")
-        monkeypatch.setattr("holdfast.capabilities.fetch_url.is_public", looks_public)
+        monkeypatch.setattr("holdfast.capabilities.web_pages.is_public", looks_public)
         toolset = fetch_url([f"rebind.example.org:{served.port}"], seconds_max=5)
         execution = await fetched(toolset, f"http://rebind.example.org:{served.port}/")
     assert execution.error is not None

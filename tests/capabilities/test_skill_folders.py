@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Toolset
-from holdfast.capabilities import skills as skills_module
-from holdfast.capabilities.skills import skills
+from holdfast.capabilities import skill_folders as skills_module
+from holdfast.capabilities.skill_folders import skills
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.conversation.steps import ToolExecution
