@@ -20,6 +20,7 @@ from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.capabilities.built_in import with_built_in
+from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
@@ -114,6 +115,7 @@ async def serve(
     toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
     if not tools_only:
         toolset = RecordTools(records, whose).with_records_tool(with_fetch_tool(toolset, results))
+        toolset = with_configured(toolset, os.environ, settings.agents_dir)
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)

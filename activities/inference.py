@@ -19,6 +19,8 @@ from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
+from holdfast.core.agent.capability_bundles import prompt_functions
+from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import NO_FACTS, CompilerContext
 from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
 from holdfast.core.agent.toolset import Toolset
@@ -78,6 +80,7 @@ class Inference:
         self._model = InstrumentedModel(model, spans)
         self._tools = {tool.name: tool for tool in toolset.tools}
         self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
+        self._capabilities = toolset.capabilities
         self._cache = cache
         self._mcp = mcp
         self._attachments = attachments
@@ -128,7 +131,7 @@ class Inference:
         compiler, tools = opening.definition.context.compiler, await self._offered(opening)
         request = ModelRequest(
             llm=opening.definition.llm,
-            system_prompt=opening.definition.system_prompt,
+            system_prompt=self._system_prompt(opening, call),
             messages=await with_pictures(
                 self._compiled(transcript, call), self._attachments, shown=opening.definition.context.images
             ),
@@ -136,8 +139,8 @@ class Inference:
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,
-            # a compiler's messages differ from those that the workflow has bounded
-            input_max=call.input_max if compiler is None else None,  # what a compiler adds was not counted
+            # what a compiler or a prompt's function adds was not counted by the workflow
+            input_max=call.input_max if compiler is None and not opening.prompts else None,
         )
         answer = checked_calls(await self._response(request, call, progress), tools.values())
         if opening.search and opening.mcp is not None and self._mcp is not None:
@@ -169,6 +172,15 @@ class Inference:
                 run=call.run or NO_FACTS,
             )
         )
+
+    def _system_prompt(self, opening: TranscriptPrefix, call: InferenceInput) -> str:
+        """Return the system prompt with what functions of its capabilities add. Raises CompilerFailed."""
+        prompt = opening.definition.system_prompt
+        if not opening.prompts:
+            return prompt
+        execution_id = activity.info().workflow_id or ""
+        context = PromptContext(call.metadata or {}, prompt, execution_id, call.run or NO_FACTS)
+        return with_prompts(prompt_functions(opening.definition, self._capabilities), context)
 
     async def _offered(self, opening: TranscriptPrefix) -> dict[str, AnyTool]:
         """Return the agent's tools by name, in the order in which the model is offered them. Raises StorageFailed."""

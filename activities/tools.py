@@ -264,6 +264,7 @@ class Catalog:
             tools=tools,
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            prompts=bool(equipment.prompts),
             mcp=request.mcp,
             search=search,
             # a synchronous read would block heartbeats and all other calls of the worker

@@ -295,7 +295,7 @@ def test_a_document_names_only_paths_that_exist(document: Path) -> None:
 PUBLIC = {
     "holdfast",
     *(f"holdfast.{name}" for name in ("client", "client.sync", "errors", "events", "local", "models", "server")),
-    *(f"holdfast.{name}" for name in ("sinks", "storage", "testing", "tools", "view")),
+    *(f"holdfast.{name}" for name in ("capabilities", "sinks", "storage", "testing", "tools", "view")),
 }
 """What programs of users import from; each says by `__all__` what of it is meant for them."""
 

@@ -19,6 +19,7 @@ DOCUMENTS = [
     f"docs/{name}.md"
     for name in (
         "budgets-and-stopping",
+        "capabilities",
         "concepts",
         "events",
         "index",

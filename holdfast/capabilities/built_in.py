@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.capabilities.describe_agents import DESCRIBE_AGENTS
 from holdfast.capabilities.go_back import GO_BACK
 from holdfast.capabilities.plan import PLANNING
 from holdfast.capabilities.todo import TODO
 from holdfast.capabilities.user_questions import ASK_USER
 from holdfast.core.agent.toolset import Toolset
 
-BUILT_IN: Final = (TODO, ASK_USER, GO_BACK, PLANNING)
+BUILT_IN: Final = (TODO, ASK_USER, GO_BACK, PLANNING, DESCRIBE_AGENTS)
 
 
 def with_built_in(toolset: Toolset) -> Toolset:

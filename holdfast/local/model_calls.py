@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import Model, ModelRequest, checked_response
@@ -61,7 +62,7 @@ class ModelCalls:
     ) -> None:
         self._policy, self._agent = toolset.definition.context, toolset.definition.name
         self._patience = toolset.definition.model_patience_seconds
-        self._compiler = toolset.compiler
+        self._compiler, self._prompts = toolset.compiler, toolset.prompts
         self._model, self._attachments = model, attachments
         self._callable = toolset.tools
         self._tools = tuple(shown)
@@ -72,13 +73,13 @@ class ModelCalls:
         response_format = state.context.response_format
         request = ModelRequest(
             llm=state.llm or LLM(),
-            system_prompt=state.context.system_prompt,
+            system_prompt=self._system_prompt(state),
             messages=await with_pictures(self._shown(state), self._attachments, shown=self._policy.images),
             tools=self._tools,
             max_output_tokens=limits.max_output_tokens,
             response_format=response_format,
             listener=progress.add,
-            input_max=None if self._compiler else limits.input_max,
+            input_max=None if self._compiler or self._prompts else limits.input_max,
         )
         response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
@@ -102,6 +103,14 @@ class ModelCalls:
     def shown(self) -> Sequence[Message]:
         """The messages of the last model call, before a compiler."""
         return self._view.messages if self._view is not None else ()
+
+    def _system_prompt(self, state: AgentState) -> str:
+        """Return the system prompt with what functions of its capabilities add. Raises CompilerFailed."""
+        prompt, execution_id = state.context.system_prompt, state.running.execution_id
+        if not self._prompts:
+            return prompt
+        context = PromptContext(state.metadata, prompt, execution_id, facts_of(state, self._agent))
+        return with_prompts(self._prompts, context)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id

@@ -53,6 +53,7 @@ def opening_of(
         handoff=handoff_schema(successors) if successors else None,
         mcp=catalog.mcp,
         search=catalog.search,
+        prompts=catalog.prompts,
     )
 
 

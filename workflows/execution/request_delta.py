@@ -55,7 +55,7 @@ class ModelTranscript:
         # older messages are in the history already: the worker fetches them
         delta = fitting(new, bounds.RESENT_BYTES_MAX if self._resending else bounds.DELTA_BYTES_MAX)
         self._mark, self._resending = target, False
-        compiled = self.opening.definition.context.compiler is not None
+        compiled = self.opening.prompts or self.opening.definition.context.compiler is not None
         return InferenceInput(
             opening=self.opening if first and base.length == 0 else None,
             base=base,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated
 
+from pydantic import SkipValidation
+
+from holdfast.core.agent.capability_prompts import PromptFunction
 from holdfast.core.agent.definition import AgentDefinition, Text
 from holdfast.core.agent.tool_selection import ALL, chosen, named
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
@@ -16,6 +20,8 @@ from holdfast.core.base.names import Name, Names
 class Capability(Frozen):
     """What an agent that names it gets in addition to its own: `tools`, `hooks`, and `prompt` below its prompt.
 
+    A `prompt` that is a function makes its text anew for each model call, on the worker (`capability_prompts`).
+
     A capability's tools and hooks are offered only through it or by name: `tools: all` leaves them out, so that
     a worker can offer what not every agent is to have. `tools_deny` holds against a capability's tools too.
     """
@@ -23,7 +29,21 @@ class Capability(Frozen):
     name: Name
     tools: Names = ()
     hooks: Names = ()
-    prompt: Text = ""
+    prompt: Text | Annotated[PromptFunction, SkipValidation] = ""
+
+    @property
+    def fixed_prompt(self) -> str:
+        """Its prompt, unless a function makes it."""
+        return self.prompt if isinstance(self.prompt, str) else ""
+
+
+def prompt_functions(
+    definition: AgentDefinition, capabilities: Iterable[Capability]
+) -> tuple[tuple[str, PromptFunction], ...]:
+    """Return the functions that make prompts of an agent's capabilities, with the capabilities' names, in its order."""
+    by_name = {each.name: each.prompt for each in capabilities}
+    prompts = ((name, by_name.get(name, "")) for name in definition.capabilities)
+    return tuple((name, prompt) for name, prompt in prompts if not isinstance(prompt, str))
 
 
 def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) -> AgentDefinition:
@@ -41,7 +61,7 @@ def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) ->
         definition,
         tools=ALL if definition.tools == ALL else _extended(definition.tools, _tools_of(definition, bundles)),
         hooks=ALL if definition.hooks == ALL else _extended(definition.hooks, hooks),
-        system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.prompt for each in bundles)))),
+        system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.fixed_prompt for each in bundles)))),
     )
     for count, most, what in (
         (len(named(whole.tools)), TOOLS_MAX, "tools"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeVar, cast
 
-from holdfast.core.agent.capability_bundles import Capability, hook_names, resolved
+from holdfast.core.agent.capability_bundles import Capability, hook_names, prompt_functions, resolved
+from holdfast.core.agent.capability_prompts import PromptFunction
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
@@ -36,6 +37,8 @@ class AgentToolset:
     tools: Mapping[str, AnyTool]
     hooks: Mapping[str, Hook]
     compiler: Compiler | None
+    prompts: tuple[tuple[str, PromptFunction], ...] = ()
+    """The functions that make prompts of its capabilities, with the capabilities' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,8 @@ class Toolset:
         own = definition
         if foreign and definition.tools != ALL:  # what a catalog holds does not count against a definition's bounds
             own = changed(definition, tools=tuple(name for name in definition.tools if name not in foreign))
-        return AgentToolset(resolved(own, self.capabilities), tools, hooks, self._compiler_of(definition))
+        prompts = prompt_functions(definition, self.capabilities)
+        return AgentToolset(resolved(own, self.capabilities), tools, hooks, self._compiler_of(definition), prompts)
 
     def unused_warnings(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
         """Return a warning for tools, and one for hooks, when some are offered and none of `agents` takes any."""

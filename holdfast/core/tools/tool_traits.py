@@ -44,7 +44,7 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 RETRIES_MAX: Final = 3
 """In how many steps in a row a tool may have the model try again, unless it says otherwise."""
 
-LoopTool = Literal["todo", "ask_user", "go_back", "plan"]
+LoopTool = Literal["todo", "ask_user", "go_back", "plan", "describe_agents"]
 """The tools whose calls the loop answers itself."""
 
 DERIVED: Final = (

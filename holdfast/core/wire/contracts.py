@@ -5,6 +5,7 @@ Callers of a workflow or an activity use these names; no side imports the other'
 
 from __future__ import annotations
 
+import operator
 from datetime import datetime
 from typing import Final, Self
 
@@ -240,6 +241,8 @@ class ToolCatalog(Frozen):
     tools: tuple[ToolTraits, ...]
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""
+    prompts: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether functions make prompts of its capabilities, for each model call."""
     prices: Prices | None = None
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""

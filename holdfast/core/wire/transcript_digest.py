@@ -7,6 +7,7 @@ history from growing with the square of its length (ARCHITECTURE.md).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
@@ -37,6 +38,8 @@ class TranscriptPrefix(Frozen):
     """The tool that hands the conversation over, likewise."""
     search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
     """The tools that find and call those of the catalog, where these are too many to be shown."""
+    prompts: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether functions on the worker add to the system prompt, for each model call."""
 
     @property
     def own_tools(self) -> tuple[ToolSchema, ...]:

@@ -7,7 +7,7 @@ from typing import assert_never
 from holdfast.core.agent.subagents import subagent_outcome
 from holdfast.core.conversation.steps import ErrorRecord, OpenCall
 from holdfast.core.loop.events import SubagentReturned
-from holdfast.core.loop.own_tools import agent_calls, planning, questions, steps_back, todo_list
+from holdfast.core.loop.own_tools import agent_calls, agent_descriptions, planning, questions, steps_back, todo_list
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_traits import LoopTool
 
@@ -26,6 +26,8 @@ def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer
             return steps_back.ask(transition, each.call)
         case "plan":
             return planning.begin(transition, each)
+        case "describe_agents":
+            return agent_descriptions.describe(transition, each.call)
         case _:
             assert_never(tool)
 
