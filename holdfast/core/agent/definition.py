@@ -11,12 +11,13 @@ from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPoli
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
 
 OVERRIDES_MAX: Final = 100
@@ -94,7 +95,7 @@ class LLM(Frozen):
 class AgentDefinition(Frozen):
     """An agent. It has the `tools` and `hooks` that it names, by default none; "all" takes every one that is offered.
 
-    `sequential` runs the calls of a step one after another. `max_depth` is how deep subagents may nest below this
+    `sequential` runs the calls of a step one after another. `code` lets its model write Python over its tools. `max_depth` is how deep subagents may nest below this
     agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
     (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
@@ -119,6 +120,7 @@ class AgentDefinition(Frozen):
     tools_deny: Names = ()
     mcp: Annotated[tuple[McpChoice, ...], Field(max_length=SERVERS_MAX), AfterValidator(_distinct_servers)] = ()
     sequential: bool = False
+    code: CodeMode | None = Field(default=None, exclude_if=is_none)
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
     subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)

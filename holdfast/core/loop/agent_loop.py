@@ -57,6 +57,7 @@ from holdfast.core.loop.events import (
     RunContinued,
     StepDue,
     StopRequested,
+    ScriptAdvanced,
     SubagentReturned,
     SummaryFailed,
     TimerFired,
@@ -102,7 +103,7 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             _model_answered(transition, event)
         case ModelFailed():
             _model_failed(transition, event)
-        case ToolReturned() | ToolFailed() | SubagentReturned():
+        case ToolReturned() | ToolFailed() | SubagentReturned() | ScriptAdvanced():
             _call_moved(transition, event.call_id, lambda each: tool_calls.call_ended(transition, each, event))
         case HooksReturned():
             _hooks_returned(transition, event)

@@ -48,6 +48,7 @@ from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
+    ScriptAdvanced,
     SubagentReturned,
     ToolFailed,
     ToolReturned,
@@ -56,6 +57,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
+from holdfast.core.loop.scripts import nested_calls
 from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
@@ -72,16 +74,20 @@ from holdfast.core.wire.execution_events import (
 
 def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
-    opened: list[OpenCall] = []
-    for index, requested in enumerate(transition.step.requested_tool_calls):
-        call = called_tool(
-            requested.normalized, transition.rules.tools
-        )  # the model's own text stays with what it requested: a call may yet be changed
-        problem = _problem_with(transition, call, index, opened)
+    tools = transition.rules.tools
+    # the model's own text stays with what it requested: a call may yet be changed
+    asked = (called_tool(each.normalized, tools) for each in transition.step.requested_tool_calls)
+    _open(transition, (trusted(OpenCall, index=index, call=call) for index, call in enumerate(asked)))
+
+
+def _open(transition: Transition, calls: Iterable[OpenCall]) -> None:
+    opened = [*transition.execution.open_calls]
+    for each in calls:
+        problem = _problem_with(transition, each.call, each.index, opened)
         if problem is None:
-            opened.append(trusted(OpenCall, index=index, call=call))
+            opened.append(each)
         else:
-            _record(transition, _ended(transition, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
+            _record(transition, _ended(transition, each, Outcome.FAILED, error=problem))
     transition.change(open_calls=tuple(opened))
     _start_waiting(transition)
 
@@ -95,7 +101,7 @@ def _start_waiting(transition: Transition) -> None:
 def _first_startable(transition: Transition) -> OpenCall | None:
     if transition.execution.open_calls and limit_checks.out_of_time(transition):
         return None
-    for place, each in enumerate(transition.execution.open_calls):
+    for place, each in enumerate(nested_calls.startable(transition.execution.open_calls)):
         alone = transition.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
             return each
@@ -124,7 +130,7 @@ def _problem_with(transition: Transition, call: ToolCall, index: int, before: Se
     elif call.name not in rules.tools:
         text = f"the model asked for the tool {call.name!r}, {nearest(call.name, rules.callable_names)}"
         return ErrorRecord(type="UnknownTool", message=text, source=call.name)
-    if index >= CALLS_PER_STEP_MAX:
+    if CALLS_PER_STEP_MAX <= index < nested_calls.NESTED_INDEX_MIN:
         text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
         return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
     return None
@@ -240,6 +246,10 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     if each.call.name == HANDOFF_TOOL and rules.handoffs:
         _hand_over(transition, each)
         return
+    if nested_calls.runs_script(transition, each.call):
+        if (advance := nested_calls.command_of(transition, each)) is not None:
+            transition.do(advance)
+        return
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         traits = rules.tools.get(each.call.name)
         context = transition.call_context(each.call) if traits is not None and traits.context else None
@@ -287,14 +297,37 @@ def _hand_over(transition: Transition, each: OpenCall) -> None:
     _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=f"handed over to {handoff.to_agent}"))
 
 
-def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
-    """Handle the end of a running call; for any other call it changes nothing."""
+def _script_advanced(transition: Transition, each: OpenCall, event: ScriptAdvanced) -> None:
+    if nested_calls.command_of(transition, each) is not None:
+        _open(transition, nested_calls.calls_made(transition, each, event.calls))
+        _go_on_with_script(transition, each.call.id)
+
+
+def _go_on_with_script(transition: Transition, call_id: str | None) -> None:
+    """Take the script of that call further once all its calls have ended; a stop ends it there."""
+    each = nested_calls.parent_of(transition, call_id)
+    advance = None if each is None else nested_calls.command_of(transition, each)
+    if each is None or advance is None or limit_checks.out_of_time(transition):
+        return
+    if transition.must_stop:
+        _close(transition, each, _cancelled(transition, each))
+    else:
+        transition.do(advance)
+
+
+def call_ended(
+    transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned | ScriptAdvanced
+) -> None:
+    """Handle the end of a running call, or what its script does; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING:
+        return
+    if isinstance(event, ScriptAdvanced):
+        _script_advanced(transition, each, event)
         return
     result, error, structured = None, None, None
     attachments: tuple[Attachment, ...] = ()
     result_type: ResultType = "text"
-    share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
+    share = nested_calls.result_share(transition, each)
     match event:
         case ToolReturned():
             event = with_process_note(transition, each.call, event)
@@ -351,7 +384,7 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     The calls at the places `but` stay open: their ends are still to come.
     """
     still_open = {each.call.id: each for each in transition.execution.open_calls}
-    for index, call in transition.step.unanswered_calls:
+    for index, call in nested_calls.unanswered(transition):
         if index not in but:
             each = still_open.get(call.id) or OpenCall(
                 index=index, call=called_tool(call.normalized, transition.rules.tools)
@@ -459,14 +492,15 @@ def _close(transition: Transition, each: OpenCall, execution: ToolExecution) -> 
     _remove(transition, each)
     _record(transition, execution)
     _start_waiting(transition)
+    if each.parent_call_id is not None:
+        _go_on_with_script(transition, each.parent_call_id)
 
 
 def _record(transition: Transition, execution: ToolExecution) -> None:
     """Store a call's outcome; executions are in the order of the model's request."""
     ended = transition.step.tool_executions
     if ended:
-        order = {call.id: index for index, call in enumerate(transition.step.requested_tool_calls)}
-        ended = tuple(sorted((*ended, execution), key=lambda each: order[each.call.id]))
+        ended = tuple(sorted((*ended, execution), key=nested_calls.order_in(transition.step)))
     else:
         ended = (execution,)
     transition.change_step(tool_executions=ended)
@@ -494,4 +528,5 @@ def _ended(
         completed_at=transition.at,
         approval=each.approval,
         inputs=each.inputs,
+        parent_call_id=each.parent_call_id,
     )

@@ -201,6 +201,7 @@ class ToolsRequest(Frozen):
     model: str | None = None
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
+    code: CodeMode | None = Field(default=None, exclude_if=is_none)
     loop_tools: int = 0
     """How many tools the loop itself adds to them."""
     at: AwareDatetime
@@ -218,7 +219,8 @@ class ToolsRequest(Frozen):
             approvals=definition.approvals,
             model=definition.llm.model,
             mcp=mcp,
-            loop_tools=bool(definition.subagents) + bool(definition.handoffs),
+            code=definition.code,
+            loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
             at=at,
         )
 
