@@ -13,21 +13,19 @@ the tool says that they run alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, reason_of, second_handoff
+from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, reason_of
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
-from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, subagent_outcome
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_spawn, subagent_outcome
 from holdfast.core.base.bounds import (
-    CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     STEP_RESULTS_BYTES_MAX,
     SUBAGENTS_AT_ONCE_MAX,
 )
-from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
@@ -44,6 +42,7 @@ from holdfast.core.conversation.steps import (
 )
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, input_waits, limit_checks
+from holdfast.core.loop.calls import call_problems, nested_calls
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.loop.events import (
     ApprovalDecided,
@@ -57,7 +56,6 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.mcp_processes import with_process_note
 from holdfast.core.loop.model_retries import bounded_retry
 from holdfast.core.loop.pending_messages import merge_tool_metadata
-from holdfast.core.loop.scripts import nested_calls
 from holdfast.core.loop.tool_replies import bounded_structure
 from holdfast.core.loop.transition import Transition
 from holdfast.core.tools.tool_errors import ended_without_answer
@@ -83,7 +81,7 @@ def begin_calls(transition: Transition) -> None:
 def _open(transition: Transition, calls: Iterable[OpenCall]) -> None:
     opened = [*transition.execution.open_calls]
     for each in calls:
-        problem = _problem_with(transition, each.call, each.index, opened)
+        problem = call_problems.problem_with(transition, each.call, each.index, opened)
         if problem is None:
             opened.append(each)
         else:
@@ -107,32 +105,6 @@ def _first_startable(transition: Transition) -> OpenCall | None:
             return each
         if alone:
             return None
-    return None
-
-
-def _problem_with(transition: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
-    """Return why `call` must not run after those `before` it, if so; its tool checks its arguments itself."""
-    rules = transition.rules
-    if call.malformed is not None:
-        return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
-    if call.name == SPAWN_TOOL and rules.subagents:
-        beside = sum(each.call.name == SPAWN_TOOL for each in before)
-        problem = problem_with_spawn(call, rules.subagents, rules.depth)
-        problem = problem or problem_with_number(beside, transition.execution.subagents_started)
-        if problem is not None:
-            return problem
-    elif call.name == HANDOFF_TOOL and rules.handoffs:
-        problem = problem_with_handoff(call, rules.handoffs, len(transition.execution.handoffs))
-        if problem is None and any(each.call.name == HANDOFF_TOOL for each in before):
-            problem = second_handoff()
-        if problem is not None:
-            return problem
-    elif call.name not in rules.tools:
-        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, rules.callable_names)}"
-        return ErrorRecord(type="UnknownTool", message=text, source=call.name)
-    if CALLS_PER_STEP_MAX <= index < nested_calls.NESTED_INDEX_MIN:
-        text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
-        return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
     return None
 
 
@@ -469,7 +441,7 @@ def _answer_unknown_tools(transition: Transition) -> None:
     """Answer the open calls of tools that no longer exist: another definition may resume a state."""
     for each in transition.execution.open_calls:
         unknown = each.call.name not in transition.rules.callable_names
-        problem = _problem_with(transition, each.call, each.index, ()) if unknown else None
+        problem = call_problems.problem_with(transition, each.call, each.index, ()) if unknown else None
         if problem is None or each.stage is CallStage.AFTER_TOOL:
             continue
         if each.stage is CallStage.RUNNING:

@@ -30,7 +30,7 @@ from holdfast.core.base.bounds import (
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_empty
+from holdfast.core.base.frozen import Frozen, is_empty, is_none
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -39,6 +39,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.wire.execution_events import AnyObserved
