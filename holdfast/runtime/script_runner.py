@@ -98,7 +98,8 @@ def advance(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvan
         failed = _Ended("ScriptFailed", f"it computed for more than {PROCESS_SECONDS_MAX:g} s and was ended").error
     except monty.MontyError as error:
         shown = error.display() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else str(error)
-        failed = _Ended("ScriptFailed", "\n".join(filter(None, (printed.output.rstrip(), shown)))).error
+        shown = clamped(shown, ERROR_CHARS_MAX // 2)
+        failed = _Ended("ScriptFailed", "\n".join(filter(None, (shown, printed.output.rstrip())))).error
     except _Ended as error:
         failed = error.error
     return ScriptAdvance(error=failed)

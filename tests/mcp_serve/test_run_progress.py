@@ -44,9 +44,7 @@ def test_steps_tools_and_their_progress_are_told() -> None:
 def test_a_call_of_a_subagent_waits_until_it_is_decided_or_its_run_has_ended() -> None:
     progress = RunProgress(RUN)
     asked = ApprovalRequested(*envelope(CHILD, 7), call=PAY, expires_at=None, digest="d")
-    assert (
-        progress.line(asked) == f"subagent, step 7: pay waits for a person's approval: holdfast approve {CHILD} call_1"
-    )
+    assert progress.line(asked) == f"subagent, step 7: pay waits for a person's approval: holdfast approve {CHILD} call_1"
     assert [each.tool for each in progress.waiting.values()] == ["pay"]
     decided = ApprovalResolved(*envelope(CHILD, 7), "call_1", "deny", "ada", "no", "d", PAY, None)
     assert progress.line(decided) == "subagent, step 7: pay is denied"

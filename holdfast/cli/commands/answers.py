@@ -86,9 +86,7 @@ def answer(
 def _check_fitting(request: InputRequest, *, takes_values: bool, opened: bool) -> None:
     """Raise InvalidInput for options that answer a form where a link is to be opened, and the other way round."""
     if request.form is not None and opened:
-        raise InvalidInput(
-            "--opened is for links, and the call waits for a form; give each field with --set NAME=VALUE"
-        )
+        raise InvalidInput("--opened is for links, and the call waits for a form; give each field with --set NAME=VALUE")
     if request.form is None and takes_values:
         raise InvalidInput(f"a link takes no values; open {request.url} and answer with --opened")
 

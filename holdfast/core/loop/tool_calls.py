@@ -269,8 +269,9 @@ def _hand_over(transition: Transition, each: OpenCall) -> None:
     _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=f"handed over to {handoff.to_agent}"))
 
 
-def _script_advanced(transition: Transition, each: OpenCall, event: ScriptAdvanced) -> None:
-    if nested_calls.command_of(transition, each) is not None:
+def script_advanced(transition: Transition, each: OpenCall, event: ScriptAdvanced) -> None:
+    """Begin the calls that the script of a running call makes; for any other call it changes nothing."""
+    if each.stage is CallStage.RUNNING and nested_calls.command_of(transition, each) is not None:
         _open(transition, nested_calls.calls_made(transition, each, event.calls))
         _go_on_with_script(transition, each.call.id)
 
@@ -287,14 +288,9 @@ def _go_on_with_script(transition: Transition, call_id: str | None) -> None:
         transition.do(advance)
 
 
-def call_ended(
-    transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned | ScriptAdvanced
-) -> None:
-    """Handle the end of a running call, or what its script does; for any other call it changes nothing."""
+def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
+    """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING:
-        return
-    if isinstance(event, ScriptAdvanced):
-        _script_advanced(transition, each, event)
         return
     result, error, structured = None, None, None
     attachments: tuple[Attachment, ...] = ()
