@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX, ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.extras import install_command
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
@@ -55,7 +56,7 @@ SEED: Final = 0
 def check_installed() -> None:
     """Raise InvalidInput where the interpreter of scripts is not installed."""
     if find_spec("pydantic_monty") is None:
-        raise InvalidInput("`code` needs the extra monty on this worker: pip install 'holdfast[monty]'")
+        raise InvalidInput(f"`code` needs the package pydantic-monty here; {install_command('monty')}")
 
 
 class ScriptProcessLost(Exception):

@@ -170,7 +170,9 @@ async def test_what_a_script_may_not_do_is_refused(code: str) -> None:
 
 
 async def test_clock_and_random_numbers_are_the_same_each_time() -> None:
-    code = "import random, time, datetime\ntime.sleep(1000)\n[random.random(), time.time(), str(datetime.datetime.now())]"
+    code = (
+        "import random, time, datetime\ntime.sleep(1000)\n[random.random(), time.time(), str(datetime.datetime.now())]"
+    )
     first, second = [executions((await ran(code))[0])[0].result for _ in range(2)]
     assert first == second
     assert first is not None
