@@ -18,12 +18,11 @@ from holdfast.core.wire.script_contracts import ADVANCE_SCRIPT_ACTIVITY
 from holdfast.testing.script import call, say
 from tests.serving import Serve
 from tests.workflows.histories import history_of, replayed
+from tests.workflows.waiting import state_when
 
 pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="coder", tools="all", code=CodeMode(only=True))
-LOOK_SECONDS = 0.05
-WAITED_SECONDS_MAX = 60.0
 
 
 @tool
@@ -52,7 +51,7 @@ async def test_a_script_runs_on_a_server_and_a_replay_runs_it_not(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve([call(RUN_CODE, code=GATHERED), say("done")], [double]) as served:
-        state = await served.client.run(AGENT, "go")
+        state = await served.client.result(await served.client.start(AGENT, "go"))
         executions = state.running.step_executions[0].step.tool_executions
         assert executions[0].result == '[0, 2, 4, 6, 8]\n{"total":40}'
         assert [each.args["number"] for each in executions[1:]] == [0, 1, 2, 3, 4, 20]
@@ -75,10 +74,7 @@ async def test_a_call_of_a_script_waits_for_a_person(serve: Serve) -> None:
     agent = AgentDefinition(name="coder", tools="all", code=CodeMode(), approvals=(ApprovalRule(tools=("double",)),))
     async with serve([call(RUN_CODE, code="await double(number=21)"), say("done")], [double]) as served:
         id_ = await served.client.start(agent, "go")
-        async with asyncio.timeout(WAITED_SECONDS_MAX):
-            while not (waiting := (await served.client.state(id_)).waiting_calls):
-                await asyncio.sleep(LOOK_SECONDS)
-        [each] = waiting
+        [each] = (await state_when(served.client, id_, lambda state: bool(state.waiting_calls))).waiting_calls
         assert (each.call.name, each.stage) == ("double", CallStage.APPROVAL)
         await served.client.decide(id_, each.call.id, Verdict(decision="approve", by="kim"))
         state = await served.client.result(id_)
@@ -90,7 +86,8 @@ async def test_a_call_of_a_script_waits_for_a_person(serve: Serve) -> None:
 async def test_the_time_limit_ends_a_script_and_its_calls(serve: Serve) -> None:
     code = "for _ in range(100):\n    await linger(seconds=0.5)"
     async with serve([call(RUN_CODE, code=code), say("done")], [linger]) as served:
-        state = await served.client.run(AGENT, "go", budget=ExecutionBudget(max_seconds=4))
+        id_ = await served.client.start(AGENT, "go", budget=ExecutionBudget(max_seconds=4))
+        state = await served.client.result(id_)
         assert state.status is ExecutionStatus.STOPPED
         assert state.stop_signal is not None
         assert state.stop_signal.reason is StopReason.TIME_LIMIT
@@ -104,9 +101,7 @@ async def test_a_stop_ends_a_script_at_its_next_calls(serve: Serve) -> None:
     code = "for _ in range(100):\n    await linger(seconds=0.5)"
     async with serve([call(RUN_CODE, code=code), say("done")], [linger]) as served:
         id_ = await served.client.start(AGENT, "go")
-        async with asyncio.timeout(WAITED_SECONDS_MAX):
-            while not (await served.client.state(id_)).running.open_calls[1:]:
-                await asyncio.sleep(LOOK_SECONDS)
+        await state_when(served.client, id_, lambda state: bool(state.execution and state.execution.open_calls[1:]))
         await served.client.stop(id_)
         state = await served.client.result(id_)
         script, *nested = state.running.step_executions[0].step.tool_executions
@@ -120,4 +115,4 @@ async def test_a_tool_that_code_names_and_the_agent_lacks_fails_the_run_at_once(
     async with serve([say("done")], [double]) as served:
         with pytest.raises(Exception, match=r"code\.tools names the tool 'triple'"):
             await served.client.run(agent, "go")
-        assert served.endpoint.requests == []
+        assert not served.endpoint.requests
