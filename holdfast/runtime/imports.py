@@ -20,7 +20,7 @@ LIBRARIES: Final = frozenset(
         *("aiohttp", "anyio", "cryptography", "genai_prices", "google", "httpx", "httpx2", "jsonschema", "mcp"),
         *("mcp_types", "obstore", "openai", "openapi_pydantic", "opentelemetry", "prompt_toolkit", "pydantic"),
         *("pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml"),
-        *("starlette", "uvicorn", "zstandard"),
+        *("pydantic_monty", "starlette", "uvicorn", "zstandard"),
     }
 )
 """What Holdfast imports, some of it late; `tests/test_architecture.py` compares."""

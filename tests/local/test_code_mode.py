@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
+ROOT = Path(__file__).resolve().parents[2]
 AGENT = AgentDefinition(name="coder", tools="all", code=CodeMode())
 
 
@@ -177,3 +180,19 @@ async def test_clock_and_random_numbers_are_the_same_each_time() -> None:
     assert first == second
     assert first is not None
     assert "2000-01-01" in first
+
+
+async def test_the_script_of_the_page_runs() -> None:
+    @tool
+    def list_orders(status: str) -> list[dict[str, str]]:
+        return [{"customer": name, "status": status} for name in ("a", "b", "c")]
+
+    @tool
+    def get_customer(id: str) -> dict[str, bool]:  # noqa: A002  # the page's own name
+        return {"vip": id != "b"}
+
+    page = (ROOT / "docs" / "code-mode.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    model = ScriptedModel([call(RUN_CODE, code=code), say("done")])
+    state = await LocalDriver(AGENT, model=model, tools=[list_orders, get_customer]).execute("go")
+    assert executions(state)[0].result == "2 of 3"

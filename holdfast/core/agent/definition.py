@@ -96,8 +96,8 @@ class AgentDefinition(Frozen):
     """An agent. It has the `tools` and `hooks` that it names, by default none; "all" takes every one that is offered.
 
     `sequential` runs the calls of a step one after another. `code` lets its model write Python over its tools.
-    `max_depth` is how deep subagents may nest below this agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
-    (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
+    `max_depth` is how deep subagents may nest below this agent when it is the root. `overridable` and `max_overrides`
+    bound what a hook's continuation request may do (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
     early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
     is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
     hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
