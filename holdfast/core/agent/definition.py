@@ -97,12 +97,12 @@ class AgentDefinition(Frozen):
 
     `sequential` runs the calls of a step one after another. `code` lets its model write Python over its tools.
     `max_depth` is how deep subagents may nest below this agent when it is the root. `overridable` and `max_overrides`
-    bound what a hook's continuation request may do (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
-    early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
-    is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks. `mcp` names MCP servers of the worker, or describes others where the worker allows it: the agent gets
-    their tools, besides its own. `handoffs` are the agents
-    that it may hand the conversation to.
+    bound what a hook's continuation request may do (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are
+    the provider's words for an answer that ended early: an answer without tool calls that ends with one stops the run
+    with the reason `finish_reason`. `reasks_max` is how often an answer that breaks `response_format` is asked for
+    again. `capabilities` name bundles of tools and hooks. `mcp` names MCP servers of the worker, or describes others
+    where the worker allows it: the agent gets their tools, besides its own. `handoffs` are the agents that it may
+    hand the conversation to.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
