@@ -26,6 +26,7 @@ from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.mcp import McpTools
 from activities.records import RecordActivities
+from activities.scripts import Scripts
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcript_cache import TranscriptCache
@@ -145,7 +146,9 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     resources = OpenResources((*tools, *toolset.hooks), toolset.resources)
-    ours = _our_activities(inference, Hooks(toolset.hooks, resources), catalog, servers, record_activities)
+    ours = _our_activities(
+        inference, Hooks(toolset.hooks, resources), catalog, servers, record_activities, Scripts(toolset.tools, servers)
+    )
     activities_of = partial(
         tool_activities, tools, results=results, spans=traces.spans, resources=resources, attachments=records
     )
@@ -181,7 +184,12 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
 
 
 def _our_activities(
-    inference: Inference, hooks: Hooks, catalog: Catalog, servers: McpTools, records: RecordActivities
+    inference: Inference,
+    hooks: Hooks,
+    catalog: Catalog,
+    servers: McpTools,
+    records: RecordActivities,
+    scripts: Scripts,
 ) -> list[Callable[..., Any]]:
     """Return the activities of every worker that serves agents; those of its tools come besides."""
     return [
@@ -189,7 +197,7 @@ def _our_activities(
         hooks.run,
         *(catalog.resolve, catalog.check),
         *(servers.resolve, servers.call, servers.search),
-        take_up,
+        *(take_up, scripts.advance),
         *(records.record, records.branch, records.find_session, records.keep_session),
     ]
 

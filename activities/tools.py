@@ -26,16 +26,17 @@ from activities.run_conversation import RunConversation
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.agent.toolset import Toolset, with_mcp_tools
+from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.tools.call_context import NO_CALL, CallContext
+from holdfast.core.tools.code_mode import CodeMode, with_code
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_search import too_many, with_search
-from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
@@ -51,6 +52,7 @@ from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
+from holdfast.runtime.script_runner import check_installed
 from holdfast.runtime.tool_runner import Results, run_tool
 
 if TYPE_CHECKING:  # an extra
@@ -194,6 +196,18 @@ async def _run(tool: AnyTool, arguments: dict[str, Any], call: CallContext, arou
         raise failure_of(tool.traits, error_record(error, tool.name), again=tool.tries_again(error)) from None
 
 
+def _with_code(
+    tools: tuple[ToolTraits, ...], search: tuple[ToolSchema, ...], equipment: AgentToolset, mode: CodeMode
+) -> tuple[tuple[ToolTraits, ...], tuple[ToolSchema, ...]]:
+    """Return the tools and stand-ins with `run_code`. What this worker cannot offer fails without retry."""
+    try:
+        check_installed()
+        tools, schema = with_code(tools, {name: tool.schema for name, tool in equipment.tools.items()}, mode)
+    except InvalidInput as error:
+        raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
+    return tools, (*search, schema)
+
+
 @activity.defn(name=TAKE_UP_ACTIVITY)
 async def take_up(request: PickupTime) -> PickupTime:
     """Return the request: as a local activity's result, its moment is recorded in the history."""
@@ -259,6 +273,8 @@ class Catalog:
         window = await asyncio.to_thread(self._prices.window_of, request.model) if request.mcp is not None else None
         if too_many(tools, request.loop_tools, TOOLS_MAX, window):
             tools, search = with_search(tools)
+        if request.code is not None:
+            tools, search = _with_code(tools, search, equipment, request.code)
         return ToolCatalog(
             at=request.at,
             tools=tools,

@@ -25,6 +25,7 @@ from holdfast.local.executor import Approver, Executor, InputAnswerer, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
 from holdfast.local.model_calls import ModelCalls
+from holdfast.local.script_calls import with_code_mode
 from holdfast.local.searched_tools import shown_tools
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.open_resources import OpenResources
@@ -89,6 +90,7 @@ class Inventory:
         if len(offered.shown) > TOOLS_MAX:
             problem = f"agent {definition.name!r} has {len(offered.shown)} tools of its own"
             raise InvalidInput(f"{problem}, and in-process at most {TOOLS_MAX}; name those it needs under `tools`")
+        offered = with_code_mode(offered, toolset.tools, definition.code)
         loop = AgentLoop(
             toolset.definition,
             tools={each.name: each for each in offered.traits},

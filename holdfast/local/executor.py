@@ -58,6 +58,7 @@ from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.local.model_calls import ModelCalls, ShownConversation
+from holdfast.local.script_calls import advance_script
 from holdfast.mcp.tools import failure_record
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
@@ -130,6 +131,8 @@ class Executor:
 
     async def call_tool(self, command: CallTool, state: AgentState) -> Event:
         """Run a tool."""
+        if command.script is not None:
+            return await advance_script(command, command.script, self.rules, self.toolset, self.clock)
         tool, call = self.toolset.tools[command.call.name], command.call
         execution_id = state.running.execution_id
         key = named_id(execution_id, call_name(command.step_number, command.index))

@@ -26,6 +26,7 @@ from holdfast.core.loop.commands import (
     RequestApproval,
     RequestInput,
     RunHooks,
+    Script,
     SpawnSubagent,
     StartTimer,
     SummariseBuffer,
@@ -59,6 +60,7 @@ from workflows.execution.activity_calls import (
 from workflows.execution.call_errors import failed_usage, model_error, tool_error
 from workflows.execution.mcp_calls import mcp_input
 from workflows.execution.request_delta import ModelTranscript
+from workflows.execution.scripts import advance_script
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
 from workflows.search_attributes import Rate
 
@@ -153,6 +155,8 @@ class Executor:
     async def call_tool(self, command: CallTool) -> Ends:
         """Run a tool."""
         started_at = workflow.now()
+        if command.script is not None:
+            return (await self._advance_script(command, command.script, started_at),)
         traits, call = self._tools[command.call.name], command.call
         tenant, inputs = self._state().running.tenant, self._inputs(command)
         mcp = mcp_input(command, traits, self._transcript.opening, tenant, inputs)
@@ -170,6 +174,13 @@ class Executor:
             server, requests, seconds_max = result.server, result.requests, result.seconds_max
             return (InputNeeded(call.id, server, requests, seconds_max, started_at=started_at, at=workflow.now()),)
         return (tool_returned(call.id, result, started_at, workflow.now()),)
+
+    async def _advance_script(self, command: CallTool, script: Script, started_at: datetime) -> Event:
+        """Take a script further."""
+        opening = self._transcript.opening
+        event = await advance_script(command, script, opening.definition, self._tools, opening.mcp, started_at)
+        self._note_run()
+        return event
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place; those of the input guard once the model call is under way."""

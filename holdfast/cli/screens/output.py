@@ -196,7 +196,9 @@ def results(step: AgentStep, seconds: float) -> None:
         screen.print(f"    [dim]{escape(printable(line))}[/dim]")
     for execution in step.tool_executions:
         line = execution.error.message if execution.error else execution.result or ""
-        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(line))}[/dim]")
+        indent = "    " if execution.parent_call_id is None else "      "
+        name = escape(execution.call.name)
+        screen.print(f"{indent}{MARKS[execution.outcome]} {name}: [dim]{escape(short(line))}[/dim]")
         if execution.approval is not None:
             decided = decision_text(execution.approval, execution.call.arguments)
             bound = f" (digest {short_digest(execution.approval.digest)})"

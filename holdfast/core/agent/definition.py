@@ -26,6 +26,7 @@ from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.questions import ANSWER_SECONDS
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
 from holdfast.core.tools.workspace_profile import WORKSPACE, WorkspaceProfile
 
@@ -107,22 +108,20 @@ class LLM(Frozen):
 class AgentDefinition(Frozen):
     """An agent. It has the `tools` and `hooks` that it names, by default none; "all" takes every one that is offered.
 
-    `sequential` runs the calls of a step one after another. `max_depth` is how deep subagents may nest below this
-    agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
-    (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
-    early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
-    is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
-    hooks. `workspace` is a room of its own for files and commands, and adds the capability of that name. `mcp` names
-    MCP servers of the worker, or describes others where the worker allows it: the agent gets their tools, besides its
-    own. `handoffs` are the agents that it may hand the conversation to. `answer_seconds` is how long its own question
-    to a person (the capability `ask_user`) waits for the answer. `critique` has another agent or a rubric judge the
-    final answer before it counts, `plan` names who plans for the capability of that name.
-
-    `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
-    clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
-    0 means that the first failure counts.
-
-    Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents or handoffs.
+    `sequential` runs the calls of a step one after another. `code` lets its model write Python over its tools.
+    `max_depth` is how deep subagents may nest below this agent when it is the root. `overridable` and `max_overrides`
+    bound what a hook's continuation request may do (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are
+    the provider's words for an answer that ended early: an answer without tool calls that ends with one stops the run
+    with the reason `finish_reason`. `reasks_max` is how often an answer that breaks `response_format` is asked for
+    again. `capabilities` name bundles of tools and hooks. `workspace` is a room of its own for files and commands, and
+    adds the capability of that name. `mcp` names MCP servers of the worker, or describes others where the worker allows
+    it: the agent gets their tools, besides its own. `handoffs` are the agents that it may hand the conversation to.
+    `answer_seconds` is how long its own question to a person (the capability `ask_user`) waits for the answer.
+    `critique` has another agent or a rubric judge the final answer before it counts, `plan` names who plans for the
+    capability of that name. `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or
+    breaks its answers: the clock alone ends it, counted from its first attempt, no number of attempts. An attempt under
+    way then may finish; 0 means that the first failure counts. Refused: a name listed twice, a tool that is named and
+    denied at once, an agent among its own subagents or handoffs.
     """
 
     name: Name
@@ -134,6 +133,7 @@ class AgentDefinition(Frozen):
     tools_deny: Names = ()
     mcp: Annotated[tuple[McpChoice, ...], Field(max_length=SERVERS_MAX), AfterValidator(_distinct_servers)] = ()
     sequential: bool = False
+    code: CodeMode | None = Field(default=None, exclude_if=is_none)
     hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
     workspace: WorkspaceProfile | None = Field(default=None, exclude_if=is_none)

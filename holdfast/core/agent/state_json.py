@@ -145,14 +145,15 @@ def _misfits(execution: ExecutionState) -> Iterator[str]:
     if len(set(requested_ids)) < len(requested_ids):
         yield "execution.current_step.inference_response.tool_calls: two of them have one id"
     open_calls = () if step is not None and step.judgement is not None else execution.open_calls  # its judge's
-    open_ids = [each.call.id for each in open_calls]
-    ended_ids = [each.call.id for each in step.tool_executions] if step else []
+    asked = [each for each in open_calls if each.parent_call_id is None]
+    open_ids = [each.call.id for each in asked]
+    ended_ids = [each.call.id for each in step.tool_executions if each.parent_call_id is None] if step else []
     if execution.guarding and (step is None or step.number > 1 or trigger is not None or execution.summary_under_way):
         yield "execution.guarding: it needs the first step, with its model call under way and nothing else"
     calls_begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING) and not execution.guarding
     if sorted((*open_ids, *ended_ids)) != (sorted(requested_ids) if calls_begun else []):
         yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
-    elif any(requested_ids[each.index : each.index + 1] != [each.call.id] for each in open_calls):
+    elif any(requested_ids[each.index : each.index + 1] != [each.call.id] for each in asked):
         yield "execution.open_calls: their indexes are not their places in the model's request"
 
 

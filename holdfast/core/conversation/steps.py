@@ -132,6 +132,8 @@ class ToolExecution(JsonForm):
     """What its server asked a person for meanwhile, in order."""
     workspace: Digest | None = Field(default=None, exclude_if=is_none)
     """The snapshot of the workspace's files that it has left; none for a call that made none."""
+    parent_call_id: str | None = Field(default=None, exclude_if=is_none)
+    """The call whose script made this one; none for a call of the model's own."""
 
     @property
     def name(self) -> str:
@@ -223,6 +225,8 @@ class OpenCall(Frozen):
 
     `pending_input` is what its server asks a person for, or has asked for last; `digest` is then that of the request
     which waits, and `inputs` are the answers so far.
+
+    `parent_call_id` is the call whose script made this one; its `index` is then no place in the request.
     """
 
     index: int
@@ -236,6 +240,7 @@ class OpenCall(Frozen):
     ended: ToolExecution | None = None
     pending_input: PendingInput | None = Field(default=None, exclude_if=is_none)
     inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
+    parent_call_id: str | None = Field(default=None, exclude_if=is_none)
 
     @property
     def input_request(self) -> InputRequest | None:
@@ -304,10 +309,11 @@ class AgentStep(JsonForm):
 
     @property
     def all_errors(self) -> tuple[ErrorRecord, ...]:
-        """Errors of failed tools first, then explicit ones, none twice."""
+        """Errors of failed tools first, then explicit ones, none twice; those of a script's calls are the script's."""
         if not self.errors and all(execution.outcome is not Outcome.FAILED for execution in self.tool_executions):
             return ()  # the usual case, asked for several times in every step
-        failures = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
+        own = (execution for execution in self.tool_executions if execution.parent_call_id is None)
+        failures = (execution.error for execution in own if execution.outcome is Outcome.FAILED)
         return tuple(dict.fromkeys(error for error in (*failures, *self.errors) if error is not None))
 
     @property

@@ -55,6 +55,7 @@ from holdfast.core.loop.events import (
     ModelCancelled,
     ModelFailed,
     RunContinued,
+    ScriptAdvanced,
     StepDue,
     StopRequested,
     SubagentReturned,
@@ -103,6 +104,8 @@ def _take_in(transition: Transition, event: Event) -> None:  # noqa: C901, PLR09
             _model_answered(transition, event)
         case ModelFailed():
             _model_failed(transition, event)
+        case ScriptAdvanced():
+            _call_moved(transition, event.call_id, lambda each: tool_calls.script_advanced(transition, each, event))
         case ToolReturned() | ToolFailed() | SubagentReturned():
             _call_moved(transition, event.call_id, lambda each: tool_calls.call_ended(transition, each, event))
         case HooksReturned():

@@ -7,6 +7,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.transition import Transition
+from holdfast.core.tools.code_mode import RUN_CODE
 from holdfast.core.tools.tool_search import called_tool
 
 
@@ -20,7 +21,7 @@ def with_own_call_ids(transition: Transition, response: InferenceResponse) -> In
         return response
     step_number = transition.step.number
     named = (called_tool(call, transition.rules.tools).name for call in response.tool_calls)
-    needs_approval = any(transition.rules.may_ask(name) for name in named)
+    needs_approval = any(transition.rules.may_ask(name) or name == RUN_CODE for name in named)
     before = (
         transition.execution.step_executions if needs_approval else ()
     )  # as often as people are asked, not in every step

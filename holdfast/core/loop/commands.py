@@ -11,6 +11,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import HookContext, HookTraits
 from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.tools.call_context import CallContext
 from holdfast.core.wire.execution_events import Observed
 
@@ -50,11 +51,20 @@ class SummariseBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Script:
+    """How far a script has come: its calls that have `ended`, which are all so far, of at most `calls_max`."""
+
+    ended: tuple[ToolExecution, ...]
+    calls_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class CallTool:
     """Run one tool call. `step_number` and `index` identify it across retries and restarts.
 
     `context` is for a tool that takes a `ToolContext`, and none for any other. A `round` above 0 goes on with a call
-    whose server has asked for something, with the `responses` to that.
+    whose server has asked for something, with the `responses` to that. With `script` the call runs one: report
+    `ScriptAdvanced` with the calls that it makes next, or its end.
     """
 
     step_number: int
@@ -63,6 +73,7 @@ class CallTool:
     context: CallContext | None = None
     round: int = 0
     responses: Mapping[str, InputResponse] = field(default_factory=dict[str, InputResponse])
+    script: Script | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Res
 from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.mcp_changes import PinnedCatalog
+from holdfast.core.wire.script_contracts import ScriptCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,15 @@ class ToolFailed:
     call_id: str
     error: ErrorRecord
     started_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptAdvanced:
+    """The script of a running call makes these calls, at least one, and waits for all of them."""
+
+    call_id: str
+    calls: tuple[ScriptCall, ...]
     at: datetime
 
 
@@ -321,6 +331,7 @@ Event = (
     | SummaryFailed
     | ToolReturned
     | ToolFailed
+    | ScriptAdvanced
     | SubagentReturned
     | HooksReturned
     | ApprovalDecided

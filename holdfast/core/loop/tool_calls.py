@@ -13,20 +13,18 @@ the tool says that they run alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import assert_never
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.handoffs import HANDOFF_TOOL, problem_with_handoff, second_handoff
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.hooks import Changes, HookRun, Trigger
-from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_spawn
 from holdfast.core.base.bounds import (
-    CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     STEP_RESULTS_BYTES_MAX,
 )
-from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
@@ -42,10 +40,12 @@ from holdfast.core.conversation.steps import (
 )
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, handoffs, input_waits, limit_checks
+from holdfast.core.loop.calls import call_problems, nested_calls
 from holdfast.core.loop.commands import CallTool, RunHooks
 from holdfast.core.loop.events import (
     ApprovalDecided,
     ApprovalExpired,
+    ScriptAdvanced,
     SubagentReturned,
     ToolFailed,
     ToolReturned,
@@ -70,16 +70,20 @@ from holdfast.core.wire.execution_events import (
 
 def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model requested; those that cannot run are answered at once."""
-    opened: list[OpenCall] = []
-    for index, requested in enumerate(transition.step.requested_tool_calls):
-        call = called_tool(
-            requested.normalized, transition.rules.tools
-        )  # the model's own text stays with what it requested: a call may yet be changed
-        problem = _problem_with(transition, call, index, opened)
+    tools = transition.rules.tools
+    # the model's own text stays with what it requested: a call may yet be changed
+    asked = (called_tool(each.normalized, tools) for each in transition.step.requested_tool_calls)
+    _open(transition, (trusted(OpenCall, index=index, call=call) for index, call in enumerate(asked)))
+
+
+def _open(transition: Transition, calls: Iterable[OpenCall]) -> None:
+    opened = [*transition.execution.open_calls]
+    for each in calls:
+        problem = call_problems.problem_with(transition, each.call, each.index, opened)
         if problem is None:
-            opened.append(trusted(OpenCall, index=index, call=call))
+            opened.append(each)
         else:
-            _record(transition, _ended(transition, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
+            _record(transition, _ended(transition, each, Outcome.FAILED, error=problem))
     transition.change(open_calls=tuple(opened))
     _start_waiting(transition)
 
@@ -93,38 +97,12 @@ def _start_waiting(transition: Transition) -> None:
 def _first_startable(transition: Transition) -> OpenCall | None:
     if transition.execution.open_calls and limit_checks.out_of_time(transition):
         return None
-    for place, each in enumerate(transition.execution.open_calls):
+    for place, each in enumerate(nested_calls.startable(transition.execution.open_calls)):
         alone = transition.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
             return each
         if alone:
             return None
-    return None
-
-
-def _problem_with(transition: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
-    """Return why `call` must not run after those `before` it, if so; its tool checks its arguments itself."""
-    rules = transition.rules
-    if call.malformed is not None:
-        return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
-    if call.name == SPAWN_TOOL and rules.subagents:
-        beside = sum(each.call.name == SPAWN_TOOL for each in before)
-        problem = problem_with_spawn(call, rules.subagents, rules.depth)
-        problem = problem or problem_with_number(beside, transition.execution.subagents_started)
-        if problem is not None:
-            return problem
-    elif call.name == HANDOFF_TOOL and rules.handoffs:
-        problem = problem_with_handoff(call, rules.handoffs, len(transition.execution.handoffs))
-        if problem is None and any(each.call.name == HANDOFF_TOOL for each in before):
-            problem = second_handoff()
-        if problem is not None:
-            return problem
-    elif call.name not in rules.tools:
-        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, rules.callable_names)}"
-        return ErrorRecord(type="UnknownTool", message=text, source=call.name)
-    if index >= CALLS_PER_STEP_MAX:
-        text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
-        return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
     return None
 
 
@@ -240,6 +218,10 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     if each.call.name == HANDOFF_TOOL and rules.handoffs:
         _answer(transition, each, handoffs.hand_over(transition, each.call))
         return
+    if nested_calls.runs_script(transition, each.call):
+        if (advance := nested_calls.command_of(transition, each)) is not None:
+            transition.do(advance)
+        return
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         traits = rules.tools.get(each.call.name)
         if traits is not None and traits.loop is not None:
@@ -268,6 +250,25 @@ def _answer(transition: Transition, each: OpenCall, answer: Answer | OpenCall) -
         _has_run(transition, each, _ended(transition, each, Outcome.SUCCEEDED, result=result))
 
 
+def script_advanced(transition: Transition, each: OpenCall, event: ScriptAdvanced) -> None:
+    """Begin the calls that the script of a running call makes; for any other call it changes nothing."""
+    if each.stage is CallStage.RUNNING and nested_calls.command_of(transition, each) is not None:
+        _open(transition, nested_calls.calls_made(transition, each, event.calls))
+        _go_on_with_script(transition, each.call.id)
+
+
+def _go_on_with_script(transition: Transition, call_id: str | None) -> None:
+    """Take the script of that call further once all its calls have ended; a stop ends it there."""
+    each = nested_calls.parent_of(transition, call_id)
+    advance = None if each is None else nested_calls.command_of(transition, each)
+    if each is None or advance is None or limit_checks.out_of_time(transition):
+        return
+    if transition.must_stop:
+        _close(transition, each, _cancelled(transition, each))
+    else:
+        transition.do(advance)
+
+
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING or critique.take_in(transition, event):
@@ -275,7 +276,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
     result, error, structured = None, None, None
     attachments: tuple[Attachment, ...] = ()
     result_type: ResultType = "text"
-    share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
+    share = nested_calls.result_share(transition, each)
     match event:
         case ToolReturned():
             event = with_process_note(transition, each.call, event)
@@ -331,7 +332,7 @@ def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -
     The calls at the places `but` stay open: their ends are still to come.
     """
     still_open = {each.call.id: each for each in transition.execution.open_calls}
-    for index, call in transition.step.unanswered_calls:
+    for index, call in nested_calls.unanswered(transition):
         if index not in but:
             each = still_open.get(call.id) or OpenCall(
                 index=index, call=called_tool(call.normalized, transition.rules.tools)
@@ -403,7 +404,7 @@ def _answer_unknown_tools(transition: Transition) -> None:
     """Answer the open calls of tools that no longer exist: another definition may resume a state."""
     for each in transition.execution.open_calls:
         unknown = each.call.name not in transition.rules.callable_names
-        problem = _problem_with(transition, each.call, each.index, ()) if unknown else None
+        problem = call_problems.problem_with(transition, each.call, each.index, ()) if unknown else None
         if problem is None or each.stage is CallStage.AFTER_TOOL:
             continue
         if each.stage is CallStage.RUNNING:
@@ -426,14 +427,15 @@ def _close(transition: Transition, each: OpenCall, execution: ToolExecution) -> 
     _remove(transition, each)
     _record(transition, execution)
     _start_waiting(transition)
+    if each.parent_call_id is not None:
+        _go_on_with_script(transition, each.parent_call_id)
 
 
 def _record(transition: Transition, execution: ToolExecution) -> None:
     """Store a call's outcome; executions are in the order of the model's request."""
     ended = transition.step.tool_executions
     if ended:
-        order = {call.id: index for index, call in enumerate(transition.step.requested_tool_calls)}
-        ended = tuple(sorted((*ended, execution), key=lambda each: order[each.call.id]))
+        ended = tuple(sorted((*ended, execution), key=nested_calls.order_in(transition.step)))
     else:
         ended = (execution,)
     transition.change_step(tool_executions=ended)
@@ -461,4 +463,5 @@ def _ended(
         completed_at=transition.at,
         approval=each.approval,
         inputs=each.inputs,
+        parent_call_id=each.parent_call_id,
     )

@@ -79,6 +79,8 @@ RESERVED_NAMES: Final = frozenset(
         "handoff",
         "search_tools",
         "call_tool",
+        "run_code",
+        "advance_script",
         FETCH_TOOL,
         RECORDS_TOOL,
     }

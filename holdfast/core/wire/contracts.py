@@ -40,6 +40,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
@@ -204,6 +205,7 @@ class ToolsRequest(Frozen):
     model: str | None = None
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
+    code: CodeMode | None = Field(default=None, exclude_if=is_none)
     loop_tools: int = 0
     """How many tools the loop itself adds to them."""
     at: AwareDatetime
@@ -222,7 +224,8 @@ class ToolsRequest(Frozen):
             approvals=definition.approvals,
             model=definition.llm.model,
             mcp=mcp,
-            loop_tools=bool(definition.subagents) + bool(definition.handoffs),
+            code=definition.code,
+            loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
             at=at,
         )
 

@@ -1,0 +1,198 @@
+"""Code Mode in-process: a script's calls are calls of the step, and what a script may not do is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import UnknownTool
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import AgentStepType, Outcome, ToolExecution
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CALLS_MAX, CodeMode
+from holdfast.core.tools.tools import tool
+from holdfast.local import LocalDriver
+from holdfast.testing.script import call, say
+from holdfast.testing.scripted_model import ScriptedModel
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENT = AgentDefinition(name="coder", tools="all", code=CodeMode())
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def look_up(key: str) -> dict[str, str]:
+    """Look a word up."""
+    if key == "missing":
+        raise KeyError(key)
+    return {"key": key, "value": key.upper()}
+
+
+async def ran(code: str, agent: AgentDefinition = AGENT, **options: object) -> tuple[AgentState, ScriptedModel]:
+    model = ScriptedModel([call(RUN_CODE, code=code), say("done")])
+    driver = LocalDriver(agent, model=model, tools=[add, look_up], **options)  # type: ignore[arg-type]  # a test's own
+    return await driver.execute("go"), model
+
+
+def executions(state: AgentState) -> tuple[ToolExecution, ...]:
+    return state.running.step_executions[0].step.tool_executions
+
+
+async def test_a_script_calls_tools_and_the_model_sees_its_output_alone() -> None:
+    code = "total = 0\nfor n in range(3):\n    total = await add(total, b=n)\nprint('sum', total)\nawait look_up('x')"
+    state, model = await ran(code)
+    [script, *nested] = executions(state)
+    assert (script.name, script.result) == (RUN_CODE, 'sum 3\n{"key":"x","value":"X"}')
+    assert [(each.name, each.value) for each in nested] == [
+        *(("add", 0), ("add", 1), ("add", 3)),
+        ("look_up", {"key": "x", "value": "X"}),
+    ]
+    assert {each.parent_call_id for each in nested} == {script.call.id}
+    roles = [message.role for message in model.requests[1].messages]
+    assert roles == ["user", "assistant", "tool"]
+
+
+async def test_calls_that_are_gathered_run_at_once() -> None:
+    meeting = asyncio.Barrier(3)
+
+    @tool
+    async def meet(name: str) -> str:
+        await meeting.wait()
+        return name
+
+    code = "import asyncio\n' '.join(await asyncio.gather(*[meet(n) for n in ('a', 'b', 'c')]))"
+    model = ScriptedModel([call(RUN_CODE, code=code), say("done")])
+    state = await LocalDriver(AGENT, model=model, tools=[meet]).execute("go")
+    assert executions(state)[0].result == "a b c"
+
+
+async def test_a_failed_call_raises_in_the_script_what_the_model_would_see_and_fails_no_step() -> None:
+    state, _ = await ran("try:\n    await look_up('missing')\nexcept RuntimeError as error:\n    print(error)")
+    script, nested = executions(state)
+    assert script.result == nested.answer.content == "Error (KeyError): 'missing'"
+    assert state.running.step_executions[0].step.step_type is AgentStepType.TOOL_EXECUTION
+
+
+async def test_a_call_of_a_script_waits_for_approval_and_a_denial_raises() -> None:
+    asked: list[ToolCall] = []
+
+    async def approver(requested: ToolCall) -> Verdict:
+        asked.append(requested)
+        return Verdict(decision="deny" if requested.arguments["a"] == 2 else "approve", by="kim", reason="no twos")
+
+    agent = AgentDefinition(name="coder", tools="all", code=CodeMode(), approvals=(ApprovalRule(tools=("add",)),))
+    code = "print(await add(a=1, b=1))\ntry:\n    await add(a=2, b=2)\nexcept RuntimeError as error:\n    print(error)"
+    state, _ = await ran(code, agent, approver=approver)
+    script, *nested = executions(state)
+    assert [each.arguments for each in asked] == [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    assert [each.outcome for each in nested] == [Outcome.SUCCEEDED, Outcome.DENIED]
+    assert script.result is not None
+    assert "denied by kim: no twos" in script.result
+
+
+async def test_only_hides_the_tools_that_a_script_calls() -> None:
+    agent = AgentDefinition(name="coder", tools="all", code=CodeMode(tools=("add",), only=True))
+    state, model = await ran("await add(1, 2)", agent)
+    assert executions(state)[0].result == "3"
+    shown = {each.name: each for each in model.requests[0].tools}
+    assert set(shown) == {"look_up", RUN_CODE}
+    assert "add(a: int, b: int) -> Any  # Add two numbers." in shown[RUN_CODE].description
+    assert "look_up" not in shown[RUN_CODE].description
+
+
+async def test_a_tool_that_code_names_and_the_agent_lacks_is_refused() -> None:
+    agent = AgentDefinition(name="coder", tools="all", code=CodeMode(tools=("ad",)))
+    with pytest.raises(UnknownTool, match=r"code\.tools names the tool 'ad'.*add"):
+        await ran("1", agent)
+
+
+async def test_a_script_makes_no_more_calls_than_a_step_may() -> None:
+    within = f"for n in range({SCRIPT_CALLS_MAX}):\n    await add(n, 1)\n"
+    code = f"{within}try:\n    await add(0, 0)\nexcept RuntimeError as error:\n    print(error)"
+    state, _ = await ran(code)
+    script, *nested = executions(state)
+    assert len(nested) == SCRIPT_CALLS_MAX
+    assert script.result is not None
+    assert f"at most {SCRIPT_CALLS_MAX} calls" in script.result
+
+
+async def test_a_call_that_is_not_awaited_is_not_made() -> None:
+    state, _ = await ran("add(1, 2)\n'end'")
+    [script] = executions(state)
+    assert script.result == "end\n(1 calls were not awaited, so they were not made)"
+
+
+REFUSED = {
+    "open('/etc/passwd').read()": "PermissionError",
+    "open('/tmp/x', 'w').write('x')": "PermissionError",
+    "from pathlib import Path\nPath('/etc/passwd').read_text()": "PermissionError",
+    "import os\nos.environ['HOME']": "not supported",
+    "import os\nos.system('id')": "AttributeError",
+    "import os\nos.listdir('/')": "PermissionError",
+    "import socket": "ModuleNotFoundError",
+    "import subprocess": "ModuleNotFoundError",
+    "import ctypes": "ModuleNotFoundError",
+    "__import__('os').system('id')": "NameError",
+    "().__class__.__base__.__subclasses__()": "AttributeError",
+    "(lambda: 0).__globals__": "AttributeError",
+    "eval(\"__import__('os')\")": "NameError",
+    "while True: pass": "TimeoutError",
+    "x = 'a' * 10**9": "MemoryError",
+    "x = [0]\nwhile True: x = x + x": "MemoryError",
+    "10**10**8": "MemoryError",
+    "def f(): return f()\nf()": "RecursionError",
+    "print('x' * 10**6)": "MemoryError",
+    "for _ in range(10**6): print('x' * 100)": "MemoryError",
+    "while True: nothing()": "NameError",
+    "while True:\n    try: nothing()\n    except NameError: pass": "RuntimeError",
+    "run_code(code='1')": "NameError",
+    "search_tools(query='x')": "NameError",
+    "await add({1: 2}, object())": "",
+    "def": "SyntaxError",
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+async def test_what_a_script_may_not_do_is_refused(code: str) -> None:
+    state, _ = await ran(code)
+    script = executions(state)[0]
+    assert script.error is not None, script.result
+    assert script.error.type == "ScriptFailed"
+    assert REFUSED[code] in script.error.message
+
+
+async def test_clock_and_random_numbers_are_the_same_each_time() -> None:
+    code = (
+        "import random, time, datetime\ntime.sleep(1000)\n[random.random(), time.time(), str(datetime.datetime.now())]"
+    )
+    first, second = [executions((await ran(code))[0])[0].result for _ in range(2)]
+    assert first == second
+    assert first is not None
+    assert "2000-01-01" in first
+
+
+async def test_the_script_of_the_page_runs() -> None:
+    @tool
+    def list_orders(status: str) -> list[dict[str, str]]:
+        return [{"customer": name, "status": status} for name in ("a", "b", "c")]
+
+    @tool
+    def get_customer(id: str) -> dict[str, bool]:  # noqa: A002  # the page's own name
+        return {"vip": id != "b"}
+
+    page = (ROOT / "docs" / "code-mode.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    model = ScriptedModel([call(RUN_CODE, code=code), say("done")])
+    state = await LocalDriver(AGENT, model=model, tools=[list_orders, get_customer]).execute("go")
+    assert executions(state)[0].result == "2 of 3"
