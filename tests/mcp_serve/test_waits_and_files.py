@@ -89,6 +89,7 @@ async def _until_asked(client: Client, id_: str, reports: Reports, message: str)
     """Ask for a run until it waits for the answer to a question; return that, and the result's text."""
     while True:
         looked = await call(client, "get_run", run_id=id_, wait_seconds=1, reports=reports)
-        waiting = (looked.structured_content or {"waiting": []})["waiting"]
-        if waiting and waiting[0]["message"] == message:
-            return waiting[0], text(looked)
+        handle: dict[str, Any] = looked.structured_content or {}
+        for waiting in handle.get("waiting", []):
+            if waiting["message"] == message:
+                return waiting, text(looked)
