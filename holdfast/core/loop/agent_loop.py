@@ -168,19 +168,14 @@ def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> T
     elif limit_checks.before_step(transition):  # it is spent already
         transition.change(summary_under_way=False)
         _end(transition)
-    else:
+    elif trigger is not None or transition.execution.current_step is None:
         transition.note_override()
-        _go_on_as_changed(transition, trigger)
-    time_limit.start_timer(transition)
-    return transition
-
-
-def _go_on_as_changed(transition: Transition, trigger: Trigger | None) -> None:
-    step = transition.execution.current_step
-    if trigger is not None or step is None:
         _reach(transition, trigger or Trigger.BEFORE_STEP)
     else:
+        transition.note_override()
         _ask_again(transition, emit=False)
+    time_limit.start_timer(transition)
+    return transition
 
 
 def _go_on(transition: Transition, *, resumed: bool) -> None:
