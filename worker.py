@@ -114,16 +114,15 @@ async def serve(
     workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, target(settings).namespace)
     toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
     if not tools_only:
-        toolset = RecordTools(records, whose).with_records_tool(with_fetch_tool(toolset, results))
-        toolset = with_configured(toolset, os.environ, settings.agents_dir)
+        configured = with_configured(with_fetch_tool(toolset, results), os.environ, settings.agents_dir)
+        toolset = RecordTools(records, whose).with_records_tool(configured)
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
-    client = await connect_when_there(
-        settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, report=_say
-    )
+    patience = serving.server_wait_seconds
+    client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
@@ -153,15 +152,15 @@ async def serve(
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
-        what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
-        what += f", MCP servers: {', '.join(servers)}" if servers else ""
+        mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
+        what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}"
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {where}, {what}{events}{read_at}")
         await stopping.wait()
         grace = serving.grace_seconds
-        longest = grace + STUBBORN_SECONDS + workers.closing_seconds
-        loop.call_later(longest, _end, 1, guardian)  # a call can refuse to be cancelled
+        longest = grace + STUBBORN_SECONDS + workers.closing_seconds  # a call can refuse to be cancelled
+        loop.call_later(longest, _end, 1, guardian)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)

@@ -84,6 +84,7 @@ def test_a_state_has_the_fields_of_both_lifetimes() -> None:
         "handover",
         "todos",
         "mcp_catalog",
+        "workspace",
     }
     assert set(AgentState.model_fields) == {"format", *session, "execution"}
     assert set(AgentContext.model_fields) == {"store", "metadata", "system_prompt", "response_format"}

@@ -13,9 +13,11 @@ from holdfast.core.base import errors
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 
 
-def tree(root: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:
-    below = (each for child in root.__subclasses__() if child.__module__ == errors.__name__ for each in tree(child))
-    return [root, *below]
+def tree(
+    root: type[HoldfastError] = HoldfastError, modules: tuple[str, ...] = (errors.__name__,)
+) -> list[type[HoldfastError]]:
+    children = (child for child in root.__subclasses__() if child.__module__ in modules)
+    return [root, *(each for child in children for each in tree(child, modules))]
 
 
 @pytest.mark.parametrize("kind", tree())
@@ -47,6 +49,8 @@ BESIDE_THE_CORE = (
     "holdfast.runtime.tool_runner",
     "holdfast.runtime.user_code",
     "holdfast.testing.scripted_tools",
+    "holdfast.workspace.backend",
+    "holdfast.workspace.calls",
 )
 """Modules that define errors of their own."""
 
@@ -59,8 +63,8 @@ def test_the_docstring_shows_every_error_with_its_exit_code() -> None:
     for name, number in re.findall(r"[├└]── (\w+) +(\d+)?", errors.__doc__ or ""):
         code = int(number or code)
         shown[name] = code
-    beside = [kind for kind in HoldfastError.__subclasses__() if kind.__module__ in BESIDE_THE_CORE]
-    assert shown == {kind.__name__: kind.exit_code for kind in (*tree()[1:], *beside)}
+    there = tree(modules=(errors.__name__, *BESIDE_THE_CORE))[1:]
+    assert shown == {kind.__name__: kind.exit_code for kind in there}
 
 
 def test_each_kind_of_failure_has_its_own_exit_code() -> None:

@@ -35,11 +35,13 @@ from holdfast.core.conversation.todos import Todo, TodoList
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.own_tools.planning import PlanRequest
 from holdfast.core.tools.call_context import BudgetLeft, CallContext, ToolProgress
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_catalog import McpAnnotations, McpCatalog, McpChange, McpTool
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.mcp_servers import InlineServer, McpOAuth, McpServer
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
+from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     ApprovalDecision,
@@ -79,6 +81,7 @@ from holdfast.core.wire.mcp_contracts import (
     McpSearch,
 )
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.wire.script_contracts import ScriptAdvance, ScriptCall, ScriptRequest, ScriptResult
 from holdfast.core.wire.session_contracts import Branch
 from holdfast.core.wire.session_events import (
     MessageAccepted,
@@ -224,6 +227,28 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(TodoList, items=st.lists(st.builds(Todo, text=names), max_size=2).map(tuple)),
     st.builds(Question, question=names, fields=st.just((QuestionField(name="seats", kind="integer"),))),
     st.builds(Capability, name=names, prompt=texts),
+    st.builds(CodeMode, tools=st.just("all") | st.just(("a", "b")), only=st.booleans()),
+    st.builds(
+        ScriptRequest,
+        code=texts,
+        tools=st.just(("a",)),
+        results=st.lists(st.builds(ScriptResult, tool=names, value=json_maps, error=st.none() | texts), max_size=2).map(
+            tuple
+        ),
+        calls_max=counts,
+    ),
+    st.builds(
+        ScriptAdvance,
+        calls=st.lists(st.builds(ScriptCall, tool=names, arguments=json_maps), max_size=2).map(tuple),
+        output=texts,
+        error=st.none() | errors,
+    ),
+    st.builds(
+        WorkspaceUse,
+        id=names,
+        profile=st.builds(WorkspaceProfile, backend=st.just("folder"), disk_mb=st.integers(1, 99)),
+        files=st.none() | digests,
+    ),
     changes,
     tool_traits,
     st.builds(ToolReply, text=texts, stop=st.none() | texts, metadata=json_maps),
