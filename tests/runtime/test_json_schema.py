@@ -72,6 +72,7 @@ def test_patterns_of_our_own_definitions_are_checked(schema: dict[str, Any], val
 def test_a_servers_schema_of_a_thousand_alternatives_for_each_item_is_given_up() -> None:
     choices: list[JsonValue] = [{"const": number} for number in range(1_000)]
     schema: dict[str, JsonValue] = {"type": "array", "items": {"anyOf": [*choices, {"const": "x"}]}}
-    assert schema_problems(["x"] * 100, schema, foreign=True) == []
-    [problem] = schema_problems(["x"] * 10_000, schema, foreign=True)
+    value: list[JsonValue] = ["x"] * 10_000
+    assert schema_problems(value[:100], schema, foreign=True) == []
+    [problem] = schema_problems(value, schema, foreign=True)
     assert "too many steps to check" in problem
