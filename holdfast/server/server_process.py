@@ -40,8 +40,9 @@ POLL_SECONDS: Final = 0.02
 LAST_WORDS_BYTES_MAX: Final = 64 * 1024
 LAST_WORDS_CHARS_MAX: Final = 400
 
-PORT_LOST: Final = "frontend.NewHTTPAPIServer("
-"""Where server 1.32 panics when a port is taken between its own check and its listening."""
+PORT_LOST: Final = ("frontend.NewHTTPAPIServer(", "grpc.(*Server).Serve(")
+"""Where server 1.32 panics when a port is taken between its own check and its listening: one of its HTTP API, or one
+that two of its services have to themselves."""
 
 # The launcher becomes the server (execv keeps its pid, its inherited descriptors and its death signal), so nothing of
 # ours runs between fork and exec, where another thread's lock could hang us. SIGKILL, because a dying parent leaves
@@ -129,7 +130,7 @@ class ServerProcess:
             lines = self._lines()
         except OSError as error:
             return f"(its log cannot be read: {error.strerror})"
-        if any(PORT_LOST in line for line in lines):
+        if any(place in line for line in lines for place in PORT_LOST):
             return f"a port was lost while it started: {IN_USE}"
         texts = (" ".join(line.split()) for line in reversed(lines))
         return next((line[-LAST_WORDS_CHARS_MAX:] for line in texts if line), "(it printed nothing)")

@@ -16,10 +16,13 @@ from pydantic_core import to_jsonable_python
 from holdfast.client.definition_files import load_text
 from holdfast.client.definition_text import to_yaml
 from holdfast.core.agent.definition import CAPABILITIES_MAX, SUBAGENTS_MAX, AgentDefinition
+from holdfast.core.agent.policies import Critique, Plan
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import DefinitionInvalid
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_servers import InlineServer
+from holdfast.core.tools.workspace_profile import WorkspaceProfile
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -42,6 +45,9 @@ def rows() -> dict[str, str]:
     return {row[0].strip("`"): row[2] for row in cells}
 
 
+TOLD_ELSEWHERE = (InlineServer, WorkspaceProfile, CodeMode, Critique, Plan)
+
+
 def models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # any type form
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
@@ -52,10 +58,10 @@ def models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # any
 def fields(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield every field that holds no model, by its whole path; `[]` marks a list.
 
-    What a whole MCP server may say is told in docs/mcp.md.
+    What pages of their own tell of is one field here: a whole MCP server, a workspace, Code Mode, who judges or plans.
     """
     for name, field in model.model_fields.items():
-        inner = [each for each in models(field.annotation) if each is not InlineServer]
+        inner = [each for each in models(field.annotation) if each not in TOLD_ELSEWHERE]
         many = "[]" if field.default == () else ""
         if not inner:
             yield before + name, field
