@@ -34,7 +34,7 @@ LINK_CHARS_MAX: Final = 2_000
 """The longest address of a link that is shown; a longer one (a `data:` picture) is left out."""
 
 _TAG: Final = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>"']|"[^"]*"|'[^']*')*+)>""")
-_ATTRIBUTE: Final = re.compile(r"""([^\s=>"'/]++)\s*+=\s*+("[^"]*"|'[^']*'|[^\s"'>]+)""")
+_ATTRIBUTE: Final = re.compile(r"""(?<![^\s=>"'/])([^\s=>"'/]++)\s*+=\s*+("[^"]*"|'[^']*'|[^\s"'>]+)""")
 _SPACE: Final = re.compile(r"\s+")
 _LINES: Final = re.compile(r"\n{3,}")
 

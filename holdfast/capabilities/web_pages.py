@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import re
 import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -47,6 +49,9 @@ ERROR_CHARS_MAX: Final = 500
 
 PLAIN: Final = ("application/json", "application/xml", "application/yaml", "application/javascript")
 HTML: Final = ("text/html", "application/xhtml+xml")
+
+_WEB_ENCODING: Final = re.compile(r"utf-(8|16|32)|ascii|iso8859|iso2022|cp\d|koi8|gb|big5|euc_|shift_jis|mac")
+"""The codecs of web pages, by their names in Python; any other page is read as UTF-8."""
 
 HEADERS: Final = {
     "Accept": "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8",
@@ -213,7 +218,9 @@ class Fetcher:
 
 
 def _decoded(body: bytes, encoding: str | None) -> str:
+    """Return the body as text. Python's other codecs, such as punycode, can take minutes or raise."""
     try:
-        return body.decode(encoding or "utf-8", "replace")
-    except LookupError:  # an encoding that nobody knows
-        return body.decode("utf-8", "replace")
+        name = codecs.lookup(encoding or "utf-8").name
+    except (LookupError, ValueError):  # an encoding that nobody knows; one with NUL in its name
+        name = "utf-8"
+    return body.decode(name if _WEB_ENCODING.match(name) else "utf-8", "replace")

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX, ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.extras import install_command
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CHARS_MAX, function_names, parameters_of
@@ -173,14 +174,14 @@ class _Script:
             return {"exception": RuntimeError(text)}
         tool = self._tools[self._functions[name]]
         try:
-            arguments = _arguments(tool, snapshot.args, snapshot.kwargs)
+            call = _call(tool, snapshot.args, snapshot.kwargs)
         except TypeError as error:
             return {"exception": error}
-        self._bytes_left -= len(to_json(arguments))
+        self._bytes_left -= len(to_json(call.arguments))
         if self._bytes_left < 0:
             text = f"the arguments of a script's calls take at most {ARGUMENTS_BYTES_MAX:,} bytes together"
             return {"exception": RuntimeError(text)}
-        self._calls.append(ScriptCall(tool=tool.name, arguments=arguments))
+        self._calls.append(call)
         self._ids.append(snapshot.call_id)
         return {"future": ...}
 
@@ -201,8 +202,8 @@ class _Script:
         return answers
 
 
-def _arguments(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return a call's arguments by name, as JSON. Raises TypeError."""
+def _call(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScriptCall:
+    """Return a call with its arguments by name, as JSON. Raises TypeError."""
     names = parameters_of(tool.schema)
     if len(args) > len(names):
         raise TypeError(f"{tool.name} takes at most {len(names)} arguments, {len(args)} were given")
@@ -210,7 +211,10 @@ def _arguments(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     if twice := given.keys() & kwargs.keys():
         raise TypeError(f"{tool.name} got the argument {min(twice)!r} twice")
     try:
-        return cast("dict[str, JsonValue]", from_json(to_json({**given, **kwargs})))
+        arguments = cast("dict[str, JsonValue]", from_json(to_json({**given, **kwargs})))
+        return ScriptCall(tool=tool.name, arguments=arguments)
+    except ValidationError as error:  # a number that is none, or what nests too deep
+        raise TypeError(f"{tool.name}: its arguments are no JSON: {problems_text(error)}") from None
     except (PydanticSerializationError, ValueError) as error:
         raise TypeError(f"{tool.name}: its arguments are no JSON: {error}") from None
 

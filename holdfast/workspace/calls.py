@@ -109,7 +109,7 @@ class WorkspaceCalls:
         on_output: OutputListener = lambda _: None,
     ) -> Answer:
         answer, contents = Answer(), list[bytes]()
-        output = list[bytes]()
+        output, result = list[bytes](), list[bytes]()
         try:
             async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
                 async for kind, data in frames(received):
@@ -119,12 +119,15 @@ class WorkspaceCalls:
                     elif kind == CONTENT:
                         contents.append(data)
                     elif kind == RESULT:
-                        answer.result = json.loads(data)
+                        result.append(data)
         except asyncio.CancelledError:
             self._end(backend, workspace, str(header["call"]))
             raise
-        if not answer.result:
-            raise WorkspaceLost("the workspace's program ended without a result; what it had begun is ended")
+        try:
+            answer.result = json.loads(b"".join(result))
+        except ValueError:
+            text = "the workspace's program ended without a result; what it had begun is ended"
+            raise WorkspaceLost(text) from None
         answer.output, answer.contents = b"".join(output), b"".join(contents)
         return answer
 

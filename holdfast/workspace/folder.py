@@ -172,7 +172,8 @@ def _remove_unused(folder: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     for parent, folders, _ in os.walk(folder):  # a command may have closed them to us
-        for name in folders:
+        for each in (Path(parent, name) for name in folders):
             with suppress(OSError):
-                Path(parent, name).chmod(0o700)
+                if not each.is_symlink():  # where it leads is not ours
+                    each.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)

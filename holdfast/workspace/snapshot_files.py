@@ -94,6 +94,7 @@ def _check(files: Mapping[str, SnapshotFile], folders: Mapping[str, int], links:
 
 def _read(source: Path) -> Iterator[tuple[str, int, bytes]]:
     """Yield the regular files at and below `source`: where, mode, content. Links are not followed."""
+    count, total = 0, 0
     try:
         paths = sorted(source.rglob("*")) if source.is_dir() else [source]
         for each in paths:
@@ -102,6 +103,10 @@ def _read(source: Path) -> Iterator[tuple[str, int, bytes]]:
                 continue
             if facts.st_size > FILE_BYTES_MAX:
                 raise InvalidInput(f"{str(each)!r} has {facts.st_size:,} bytes; at most {FILE_BYTES_MAX:,} are taken")
+            count, total = count + 1, total + facts.st_size
+            if count > FILES_MAX or total > TOTAL_BYTES_MAX:  # before all of them are in memory
+                size = f"{FILES_MAX:,} files and {TOTAL_BYTES_MAX:,} bytes"
+                raise InvalidInput(f"{str(source)!r} has more than {size}; name a part of it")
             name = each.relative_to(source).as_posix() if each != source else ""
             yield name, FOLDER_MODE if os.access(each, os.X_OK) else FILE_MODE, each.read_bytes()
     except OSError as error:

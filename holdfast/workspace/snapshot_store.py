@@ -8,11 +8,11 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.workspace.inside.snapshots import EMPTY
+from holdfast.workspace.inside.snapshots import EMPTY, TOTAL_BYTES_MAX
 
 AT_ONCE_MAX: Final = 16
 """How many contents of one snapshot are read or written at once."""
@@ -60,6 +60,13 @@ class Manifest:
         """The digests of the files' contents."""
         return {each.digest for each in self.files.values()}
 
+    def checked(self) -> Self:
+        """Return this. Raises StorageFailed for a path that leads out: what runs in a workspace may have forged it."""
+        for path in (*self.files, *self.folders, *self.links):
+            if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+                raise StorageFailed(f"the snapshot names the path {path[:200]!r}, which is none of a workspace's")
+        return self
+
 
 class SnapshotStore:
     """Writes and reads snapshots. Safe to use from any event loop."""
@@ -72,7 +79,7 @@ class SnapshotStore:
 
         Raises StorageFailed, also where a content is missing: a snapshot that is named can be restored.
         """
-        manifest = Manifest(contents[0])
+        manifest = Manifest(contents[0]).checked()
         written = set(await self._gathered(self._store.write_attachment(each) for each in contents[1:]))
         missing = manifest.contents - written
         if missing:
@@ -84,16 +91,29 @@ class SnapshotStore:
 
     async def manifest(self, digest: str) -> Manifest:
         """Return what a snapshot holds. Raises ObjectMissing, StorageFailed."""
-        return Manifest(EMPTY_MANIFEST if digest == EMPTY else await self._store.read_attachment(digest))
+        data = EMPTY_MANIFEST if digest == EMPTY else await self._store.read_attachment(digest)
+        return Manifest(data).checked()
 
     async def content(self, digest: str) -> bytes:
         """Return the content of a file. Raises ObjectMissing, StorageFailed."""
         return await self._store.read_attachment(digest)
 
     async def packed(self, digest: str) -> bytes:
-        """Return a snapshot as the program takes it: the manifest and each content, each behind its length."""
-        manifest = await self.manifest(digest)
-        contents = await self._gathered(self._store.read_attachment(each) for each in sorted(manifest.contents))
+        """Return a snapshot as the program takes it: the manifest and each content, each behind its length.
+
+        Raises ObjectMissing, StorageFailed, also where it is larger than a snapshot may be.
+        """
+        manifest, left = await self.manifest(digest), TOTAL_BYTES_MAX
+
+        async def read(content: str) -> bytes:
+            nonlocal left
+            data = await self._store.read_attachment(content) if left >= 0 else b""
+            left -= len(data)
+            if left < 0:
+                raise StorageFailed(f"the snapshot {digest} has more than {TOTAL_BYTES_MAX:,} bytes")
+            return data
+
+        contents = await self._gathered(map(read, sorted(manifest.contents)))
         return b"".join(struct.pack(">I", len(each)) + each for each in (manifest.data, *contents))
 
     async def _gathered(self, calls: Iterable[Any]) -> list[Any]:

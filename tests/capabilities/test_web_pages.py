@@ -346,6 +346,22 @@ def test_a_hostile_page_takes_no_longer_than_its_size_allows(piece: str) -> None
     assert time.process_time() - start < 10  # `html.parser` takes hours
 
 
+@pytest.mark.parametrize("piece", ["x", "x ", "x="])
+def test_a_hostile_tag_takes_no_longer_than_its_size_allows(piece: str) -> None:
+    start = time.process_time()
+    readable(f"<a {piece * (1_000_000 // len(piece))}>", "https://example.org/")
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "undefined", "unicode_escape", "x-unknown"])
+async def test_a_page_in_no_encoding_of_the_web_is_read_as_utf_8(encoding: str) -> None:
+    async with site() as served:
+        headers = {"Content-Type": f"text/plain; charset={encoding}"}
+        served.answer = lambda _: web.Response(body=b"caf\xc3\xa9-" * 10_000, headers=headers)
+        text = (await fetched(inside(served), f"http://{served.host}/")).answer.text
+    assert text.partition("\n\n")[2].startswith("caf\xe9-caf")
+
+
 @pytest.mark.temporal
 async def test_on_temporal_a_page_is_fetched_by_the_worker_and_a_private_one_is_not(serve: Serve) -> None:
     async with site() as served:

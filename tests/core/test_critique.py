@@ -172,3 +172,11 @@ def test_an_answer_too_long_to_be_judged_whole_is_refused() -> None:
 def test_a_critique_that_cannot_be_is_refused(critique: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionInvalid, match=problem):
         definition_of({"name": "tester", "critique": critique})
+
+
+@pytest.mark.parametrize(("verdict", "answer"), [(YES, "It is s"), (NO, "")])
+def test_an_answer_that_ended_early_is_judged_too(verdict: str, answer: str) -> None:
+    run = judging(finish_reasons=("length",)).answer("It is s", finish_reason="length")
+    run.child("critique-1", verdict, steps=1)
+    assert run.ended == (ExecutionStatus.COMPLETED, StopReason.FINISH_REASON)
+    assert run.state.final_response == answer

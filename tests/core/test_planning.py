@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.assistants import PLAN_FORMAT, PLANNER
+from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.definition_errors import definition_of
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -16,7 +17,10 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.todos import Todo
 from holdfast.core.loop.commands import SpawnSubagent
+from holdfast.core.loop.events import ScriptAdvanced
+from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.wire.script_contracts import ScriptCall
 from tests.core.building import COMPLETED, USAGE, Run, stopped
 
 PLANS = ToolTraits(name="make_plan", loop="plan", required=("task",))
@@ -96,3 +100,15 @@ def test_a_resumed_state_has_the_plan_made_again() -> None:
 def test_a_plan_that_cannot_be_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionInvalid, match=problem):
         definition_of({"name": "tester", **fields})
+
+
+def test_the_planners_of_a_script_share_what_is_left() -> None:
+    scripted = ToolTraits(name="run_code", sequential=True, required=("code",))
+    rules: dict[str, Any] = {"capabilities": ("plan",), "code": CodeMode()}
+    run = Run(ExecutionBudget(max_tokens=1_000_000), tools=(PLANS, scripted), **rules).begin()
+    run.answer("", ToolCall(id="s", name="run_code", arguments={"code": "..."}))
+    left = run.state.budget_remaining.max_tokens
+    assert left is not None
+    asked = tuple(ScriptCall(tool="make_plan", arguments={"task": str(number)}) for number in range(4))
+    run.feed(ScriptAdvanced("s", asked, at=run.tick()))
+    assert [each.budget.max_tokens for each in run.wanted(SpawnSubagent)] == [left // 4] * 4

@@ -196,3 +196,10 @@ async def test_the_script_of_the_page_runs() -> None:
     model = ScriptedModel([call(RUN_CODE, code=code), say("done")])
     state = await LocalDriver(AGENT, model=model, tools=[list_orders, get_customer]).execute("go")
     assert executions(state)[0].result == "2 of 3"
+
+
+async def test_an_argument_that_is_no_json_is_an_error_that_the_script_can_catch() -> None:
+    code = "try:\n    await add(a=float('nan'), b=1)\nexcept TypeError as error:\n    print(error)"
+    state, _ = await ran(code)
+    [script] = executions(state)
+    assert str(script.result).startswith("add: its arguments are no JSON: ")

@@ -67,7 +67,7 @@ class Inside:
 
 def answer(data: bytes) -> Ran:
     """Read the frames of an answer."""
-    ran = Ran()
+    ran, result = Ran(), b""
     while data:
         size = int.from_bytes(data[1:5], "big")
         kind, piece, data = data[:1], data[5 : 5 + size], data[5 + size :]
@@ -76,7 +76,8 @@ def answer(data: bytes) -> Ran:
         elif kind == b"B":
             ran.contents += piece
         else:
-            ran.result = json.loads(piece)
+            result += piece
+    ran.result = json.loads(result) if result else {}
     return ran
 
 

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from holdfast.core.tools.workspace_profile import WORKSPACE_ID_CHARS_MAX, WorkspaceProfile
 from holdfast.workspace.backend import Workspace
@@ -124,3 +125,9 @@ def test_a_container_says_whose_it_is_and_from_what_it_was_made() -> None:
 def test_the_lease_allows_for_lost_renewals_and_ends_within_a_minute() -> None:
     assert 3 * RENEW_SECONDS < LEASE_SECONDS < 45
     assert ENSURE_SECONDS_MAX < LEASE_SECONDS, "a sweep never takes a container that is being started"
+
+
+@pytest.mark.parametrize("network", ["host", "container:other", "ns:/proc/1/ns/net"])
+def test_a_definition_cannot_name_the_network_of_the_host_or_of_another_container(network: str) -> None:
+    with pytest.raises(ValidationError, match="no network of a workspace's own"):
+        WorkspaceProfile(network=network)

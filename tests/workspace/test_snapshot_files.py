@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput, StorageFailed
 from holdfast.storage.records import Records
+from holdfast.workspace import snapshot_files, snapshot_store
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
 from holdfast.workspace.snapshot_store import SnapshotStore
@@ -88,3 +91,32 @@ async def test_what_is_not_there_or_in_the_way_is_refused_in_words(tmp_path: Pat
         await put(records, tmp_path / "source" / "a", "deep", made)
     with pytest.raises(InvalidInput, match="cannot be read"):
         await put(records, tmp_path / "missing")
+
+
+async def test_a_folder_larger_than_a_snapshot_is_refused_before_it_is_read(
+    tmp_path: Path, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_files, "TOTAL_BYTES_MAX", 5)
+    with pytest.raises(InvalidInput, match="name a part of it"):
+        await put(records, folder(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/out", "a/../../out", "a//b", ".", "a\0b"])
+async def test_a_forged_manifest_is_neither_stored_nor_restored(records: Records, path: str) -> None:
+    content = b"forged"
+    files = [[path, 0o644, len(content), sha256(content).hexdigest()]]
+    data = json.dumps({"files": files, "folders": [], "links": []}).encode()
+    store, digest = SnapshotStore(records), await records.write_attachment(data)
+    with pytest.raises(StorageFailed, match="none of a workspace's"):
+        await store.write(digest, [data, content], EMPTY)
+    with pytest.raises(StorageFailed, match="none of a workspace's"):
+        await store.packed(digest)
+
+
+async def test_a_snapshot_larger_than_any_is_not_gathered(
+    tmp_path: Path, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await put(records, folder(tmp_path))
+    monkeypatch.setattr(snapshot_store, "TOTAL_BYTES_MAX", 5)
+    with pytest.raises(StorageFailed, match="has more than 5 bytes"):
+        await SnapshotStore(records).packed(made)

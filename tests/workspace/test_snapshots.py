@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.workspace.calls import unpacked
-from holdfast.workspace.inside.snapshots import EMPTY, FILE_BYTES_MAX, FILES_MAX
+from holdfast.workspace.inside.paths import Root
+from holdfast.workspace.inside.snapshots import EMPTY, FILE_BYTES_MAX, FILES_MAX, take
 from holdfast.workspace.snapshot_store import EMPTY_MANIFEST, Manifest
 from tests.workspace.programs import Inside
 
@@ -102,3 +103,17 @@ def test_files_beyond_the_bounds_are_left_out_with_the_reason(inside: Inside) ->
     ran = inside.shell(f"rm large; seq {FILES_MAX + 1} | xargs touch")
     assert "more than 5,000" in ran.result["snapshot"]["left_out"]
     assert inside.shell("rm -rf *").result["snapshot"]["digest"] == EMPTY
+
+
+def test_a_file_that_a_command_has_closed_to_us_is_why_no_snapshot_is_made(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_root: Root, path: str) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    inside.shell("echo secret > closed")
+    (inside.runtime / "index").unlink()
+    monkeypatch.setattr(Root, "open_file", closed)
+    request = {"execution": "run", "files": inside.files}
+    taken = take(Root(str(inside.root)), str(inside.runtime), request)
+    assert taken == {"left_out": "Permission denied: closed"}

@@ -97,7 +97,7 @@ def _start_waiting(transition: Transition) -> None:
 def _first_startable(transition: Transition) -> OpenCall | None:
     if transition.execution.open_calls and limit_checks.out_of_time(transition):
         return None
-    for place, each in enumerate(nested_calls.startable(transition.execution.open_calls)):
+    for place, each in enumerate(nested_calls.startable(transition)):
         alone = transition.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
             return each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
@@ -33,6 +33,15 @@ Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", max
 """A name that Docker takes: of an image, a network, a runtime. It can never be read as an option."""
 
 
+def _apart_from_the_host(network: str) -> str:
+    """Refuse the network of the host, and that of another container: whoever may start runs chooses it."""
+    if network == "host" or ":" in network or "/" in network:
+        raise ValueError(f"{network!r} is no network of a workspace's own; name one of `docker network ls`, or none")
+    return network
+
+
+Network = Annotated[Reference, AfterValidator(_apart_from_the_host)]
+
 Backend = Literal["docker", "folder"]
 
 BACKENDS: Final[tuple[str, ...]] = get_args(Backend)
@@ -50,7 +59,7 @@ class WorkspaceProfile(SparseForm):
     backend: Backend = "docker"
     scope: Literal["execution", "session"] = "execution"
     image: Reference = DEFAULT_IMAGE
-    network: Reference = "none"
+    network: Network = "none"
     memory_mb: int = Field(default=1024, ge=MEMORY_MB_MIN, le=MEMORY_MB_MAX)
     cpus: float = Field(default=1.0, ge=0.01, le=CPUS_MAX)
     pids_max: int = Field(default=256, ge=8, le=PIDS_MAX)

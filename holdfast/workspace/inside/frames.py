@@ -2,7 +2,7 @@
 
 A request is a JSON header and a body, each behind its length in four bytes. The answer is frames, each a letter, a
 length in four bytes, and so many bytes: `O` output of a command as it comes, `B` content that belongs to the result,
-and `R`, the result as JSON, which is the last.
+and `R`, the result as JSON, which is the last; a long one takes several.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ OUTPUT, CONTENT, RESULT = b"O", b"B", b"R"
 FRAME_BYTES_MAX = 1024 * 1024
 """The longest frame that is written; a reader of one may refuse more."""
 
-HEADER_BYTES_MAX = 1024 * 1024
-"""The longest header of a request: its texts are arguments of a tool."""
+HEADER_BYTES_MAX = 4 * 1024 * 1024
+"""The longest header of a request: its texts are arguments of a tool, 200,000 characters of up to 12 bytes in JSON."""
 
 BODY_BYTES_MAX = 256 * 1024 * 1024
 """The longest body of a request: a whole snapshot."""
@@ -71,7 +71,7 @@ def write_frame(kind: bytes, data: bytes) -> None:
 
 
 def write_result(result: dict[str, Any]) -> None:
-    """Write the last frame."""
+    """Write the last frame, or frames."""
     write_frame(RESULT, json.dumps(result).encode())
 
 

@@ -63,7 +63,10 @@ def _result(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
     try:
         if name in CHANGING or name == "restore":
             _lock(lock)
-        if name != "restore" and not is_current(runtime, request):
+        current = is_current(runtime, request)
+        if name == "restore" and current:  # a call beside this one has done it, and may be reading by now
+            return {"status": "done"}
+        if name != "restore" and not current:
             return {"status": "stale"}
         result: dict[str, Any] = operation(root, runtime, request, body)
         result["status"] = "done"

@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast.workspace.inside.file_operations import DEPTH_MAX, walk
 from holdfast.workspace.inside.frames import CONTENT, write_frame
-from holdfast.workspace.inside.paths import Refused, Root, shown
+from holdfast.workspace.inside.paths import Refused, Root, problem_of, shown
 
 FILES_MAX = 5_000
 """The most entries of a snapshot."""
@@ -62,6 +62,8 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
         manifest, index, unsettled = _scan(root, _read_json(runtime, "index", {}))
     except Refused as refused:
         return {"left_out": str(refused)}
+    except OSError as error:  # a command may have closed a file to us
+        return {"left_out": problem_of(error)}
     data = json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode()
     digest = hashlib.sha256(data).hexdigest()
     _write_json(runtime, "index", {path: entry for path, entry in index.items() if path not in unsettled})

@@ -32,10 +32,11 @@ def runs_script(transition: Transition, call: ToolCall) -> bool:
     return call.name == RUN_CODE and transition.rules.definition.code is not None
 
 
-def startable(calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
+def startable(transition: Transition) -> tuple[OpenCall, ...]:
     """Return the open calls that may start: while a script runs, those that it made."""
+    calls = transition.execution.open_calls
     nested = tuple(each for each in calls if each.parent_call_id is not None)
-    if nested or (calls and calls[0].stage is CallStage.RUNNING and calls[0].call.name == RUN_CODE):
+    if nested or (calls and calls[0].stage is CallStage.RUNNING and runs_script(transition, calls[0].call)):
         return nested
     return calls
 

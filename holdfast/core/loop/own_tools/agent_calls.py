@@ -18,7 +18,9 @@ def spawn(
 ) -> None:
     """Begin `child` for a call; an `assistant` is called on the loop's own behalf, by that very definition."""
     # the step's subagents share the remainder before any of them begins: none can take another's part
-    spawn_count = sum(_spawns(transition, call.name) for call in transition.step.requested_tool_calls)
+    nested = (one.call for one in transition.execution.open_calls if one.parent_call_id is not None)
+    calls = (*transition.step.requested_tool_calls, *nested)
+    spawn_count = sum(_spawns(transition, call.name) for call in calls)
     beside = min(max(spawn_count, 1), SUBAGENTS_AT_ONCE_MAX)
     remainder = transition.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
     transition.do(

@@ -40,7 +40,10 @@ def begin(transition: Transition) -> bool:
     step, response = transition.step, transition.step.response
     if transition.rules.definition.critique is None or response is None or step.judgement is not None:
         return False
-    if step.requested_tool_calls or step.errors or transition.execution.answer_due or transition.must_stop:
+    if step.requested_tool_calls or step.errors or transition.execution.answer_due:
+        return False
+    highest = transition.execution.continuation.highest
+    if transition.must_stop and (highest is None or highest.reason.forced):  # else the run ends `completed`
         return False
     judge = critic(transition.rules.definition, transition.rules.assistants)
     name = judge.name if judge else ""

@@ -1,0 +1,51 @@
+"""Workspaces in folders, used without a run: what the backend and the calls themselves do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
+from holdfast.storage.records import Records
+from holdfast.workspace.backend import Workspace
+from holdfast.workspace.calls import WorkspaceCalls
+from holdfast.workspace.folder import FolderBackend
+from holdfast.workspace.inside.snapshots import EMPTY
+from holdfast.workspace.snapshot_files import SnapshotFiles
+
+PROFILE = WorkspaceProfile(backend="folder")
+
+
+async def test_a_result_longer_than_a_frame_arrives_whole(tmp_path: Path) -> None:
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
+    made = "import pathlib\nfor each in range(2000): pathlib.Path('\u00e9' * 110 + str(each)).touch()"
+    await calls.call(context, {"op": "run", "argv": ["{python}", "-"], "timeout": 60}, made.encode())
+    answer = await calls.call(context, {"op": "list"})
+    assert len(answer.result["entries"]) == 2_000
+
+
+async def test_removing_a_workspace_leaves_alone_where_its_links_lead(tmp_path: Path) -> None:
+    outside, workspace = tmp_path / "outside", Workspace("a", "", PROFILE)
+    outside.mkdir(mode=0o755)
+    backend = FolderBackend(tmp_path / "workspaces")
+    await backend.ensure(workspace)
+    (files,) = (tmp_path / "workspaces").glob("*/files")
+    (files / "link").symlink_to(outside)
+    (files / "closed").mkdir(mode=0o500)
+    await backend.remove(workspace)
+    assert (list((tmp_path / "workspaces").iterdir()), outside.stat().st_mode & 0o777) == ([], 0o755)
+
+
+async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -> None:
+    records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
+    source.mkdir()
+    for number in range(1_500):
+        (source / f"{number}.txt").write_text(f"{number}\n")
+    files = await SnapshotFiles(records).with_files(EMPTY, source, ".")
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, records)
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE, files=files))
+    header = {"op": "read", "path": "1499.txt"}
+    answers = await asyncio.gather(*(calls.call(context, header) for _ in range(8)))
+    assert [each.contents for each in answers] == [b"1499\n"] * 8
