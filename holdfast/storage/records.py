@@ -113,7 +113,8 @@ class Records:
 
     async def has_part(self, digest: str) -> bool:
         """Return whether the part exists. Raises StorageFailed."""
-        return self._recent.get(digest) is not None or await self._objects.has(_named(PARTS, digest))
+        name = _named(PARTS, digest)
+        return self._recent.get(name) is not None or await self._objects.has(name)
 
     async def read_part(self, digest: str) -> bytes:
         """Return a sealed part. Raises ObjectMissing, StorageFailed (also for changed content)."""
@@ -268,20 +269,20 @@ class Records:
 
     async def _write_content(self, kind: str, data: bytes) -> str:
         digest = digest_of(data)
-        if self._recent.get(digest) is None:
-            name = _named(kind, digest)
+        name = _named(kind, digest)
+        if self._recent.get(name) is None:
             await self._objects.write(name, await self._encoded(name, data))
-            self._recent.put(digest, data)
+            self._recent.put(name, data)
         return digest
 
     async def _read_content(self, kind: str, digest: str) -> bytes:
-        data = self._recent.get(digest)
+        name = _named(kind, digest)
+        data = self._recent.get(name)
         if data is None:
-            name = _named(kind, digest)
             data = await self._decoded(name, await self._objects.read(name))
             if digest_of(data) != digest:
                 raise self._damaged(name, "its content has another digest")
-            self._recent.put(digest, data)
+            self._recent.put(name, data)
         return data
 
     async def _encoded(self, name: str, data: bytes) -> bytes:
