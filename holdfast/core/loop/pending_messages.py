@@ -101,7 +101,7 @@ def apply_changes(transition: Transition, event: HooksReturned) -> ErrorRecord |
 
 
 def _change(transition: Transition, run: HookRun, *, refused: bool) -> ErrorRecord | None:
-    """Apply what one hook changed. Where the hooks have `refused` the answer, that stands, whatever text another gives."""
+    """Apply what one hook changed; where the hooks have `refused` the answer, none can give another text."""
     changes, hook = run.changes or Changes(), run.name
     metadata = merged(transition.metadata, changes.metadata)
     if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:

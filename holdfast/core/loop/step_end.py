@@ -59,7 +59,7 @@ def judge_errors(transition: Transition) -> None:
 
 
 def judge_cut_off(transition: Transition) -> None:
-    """Keep an unusable answer from counting where the run ends at once, before `judge_answer`; nothing is asked again."""
+    """Keep an unusable answer from counting where the run ends at once, before `judge_answer`; ask nothing again."""
     step, response = transition.step, transition.step.inference_response
     judged = any(error.type == INVALID_ANSWER for error in step.errors)
     if response is not None and not response.tool_calls and step.revised is None and not judged:
