@@ -31,6 +31,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.base.errors import (
     InvalidInput,
+    ObjectDamaged,
     ObjectMissing,
     PayloadRefused,
     RecordNotFound,
@@ -311,8 +312,8 @@ class Records:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data
 
-    def _damaged(self, name: str, why: str) -> StorageFailed:
-        return StorageFailed(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")
+    def _damaged(self, name: str, why: str) -> ObjectDamaged:
+        return ObjectDamaged(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")
 
 
 def _named(kind: str, digest: str) -> str:

@@ -116,7 +116,7 @@ async def test_a_refusal_stands_whatever_a_hook_behind_it_makes_of_the_answer() 
 
     @hook("after_inference")
     def sign(context: HookContext) -> Changes | None:
-        seen.append(context.response and context.response.format_problem)
+        seen.append(context.response.format_problem if context.response else None)
         return Changes(answer=f"{context.response.text} Yours, Ada") if context.response else None
 
     agent = Agent("a", hooks=[refuse, sign])
