@@ -139,7 +139,7 @@ class Executor:
         # a copy: tools cannot change the state
         call_context = CallContext.model_validate_json(canonical(command.context)) if command.context else NO_CALL
         context = ToolContext.of(call_context, execution_id=execution_id, idempotency_key=key, attempt=1)
-        context = replace(context, conversation=ShownConversation(self.model_calls.shown))
+        context = replace(context, conversation=ShownConversation(self.model_calls.sent(state)))
         started_at = self.clock()
         try:
             reply = await _attempted(tool, call.arguments, context, self._run_tool)

@@ -99,10 +99,12 @@ class ModelCalls:
         )
         return await _answer_with_retries(self._model, request, limits, progress, self._patience)
 
-    @property
-    def shown(self) -> Sequence[Message]:
-        """The messages of the last model call, before a compiler."""
-        return self._view.messages if self._view is not None else ()
+    def sent(self, state: AgentState) -> Sequence[Message]:
+        """Return the messages of the last model call of the step under way, before a compiler.
+
+        Another driver may have made that call, and this one others since.
+        """
+        return self._view_of(state).messages
 
     def _system_prompt(self, state: AgentState) -> str:
         """Return the system prompt with what functions of its capabilities add. Raises CompilerFailed."""
@@ -114,12 +116,7 @@ class ModelCalls:
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
-        view = self._view
-        if view is None or view.execution_id != execution_id:
-            view = ContextView.of(state.store, self._policy, execution_id)
-        else:
-            view = view.advanced(state.store)
-        self._view = view
+        view = self._view = self._view_of(state)
         if self._compiler is None:
             return tuple(view.messages)
         return self._compiler.apply(
@@ -132,6 +129,12 @@ class ModelCalls:
                 run=facts_of(state, self._agent),
             )
         )
+
+    def _view_of(self, state: AgentState) -> ContextView:
+        execution_id = state.running.execution_id
+        if self._view is None or self._view.execution_id != execution_id:
+            return ContextView.of(state.store, self._policy, execution_id)
+        return self._view.advanced(state.store)
 
 
 async def _answer_with_retries(

@@ -22,6 +22,7 @@ from holdfast.core.conversation.attachments import (
     ATTACHMENTS_MAX,
     UNKNOWN_MEDIA_TYPE,
     Attachment,
+    problem_with_file_name,
 )
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
@@ -151,10 +152,12 @@ def _described(data: bytes, name: str | None, media_type: str | None, number: in
         text = f"{name or 'the file'!r} has {len(data):,} bytes or more, at most {ATTACHMENT_BYTES_MAX:,} are kept"
         raise InvalidInput(f"{text}; keep it elsewhere and give its address")
     if media_type is None:
-        guess = _TYPES.guess_type(name, strict=False)[0] if name else None
-        media_type = guess or UNKNOWN_MEDIA_TYPE
+        guess, packed_by = _TYPES.guess_type(name, strict=False) if name else (None, None)
+        media_type = UNKNOWN_MEDIA_TYPE if guess is None or packed_by else guess
     if name is None:
         name = f"file-{number}{ending_of(media_type)}"
+    if problem := problem_with_file_name(name):
+        raise InvalidInput(f"the file cannot be attached: {problem}")
     try:
         return Attachment(name=name, media_type=media_type, size=len(data), digest=sha256(data).hexdigest())
     except ValidationError as error:

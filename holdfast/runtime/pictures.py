@@ -7,7 +7,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from holdfast.core.base.errors import ObjectMissing
+from holdfast.core.base.errors import ObjectDamaged, ObjectMissing
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
 from holdfast.core.conversation.messages import ImagePart, Message, Part, StoredImagePart, TextPart
@@ -70,6 +70,8 @@ async def _read(store: AttachmentStore | None, picture: Attachment) -> Part:
         data = await store.read_attachment(picture.digest)
     except ObjectMissing:
         return _placeholder(picture, "the record store does not have it any more")
+    except ObjectDamaged:
+        return _placeholder(picture, "the record store has it damaged")
     if not _begins_as(data, picture.media_type):
         return _placeholder(picture, f"its data is no {picture.media_type}")
     encoded = base64.b64encode(data).decode()

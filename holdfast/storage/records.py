@@ -31,6 +31,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.base.errors import (
     InvalidInput,
+    ObjectDamaged,
     ObjectMissing,
     PayloadRefused,
     RecordNotFound,
@@ -113,7 +114,8 @@ class Records:
 
     async def has_part(self, digest: str) -> bool:
         """Return whether the part exists. Raises StorageFailed."""
-        return self._recent.get(digest) is not None or await self._objects.has(_named(PARTS, digest))
+        name = _named(PARTS, digest)
+        return self._recent.get(name) is not None or await self._objects.has(name)
 
     async def read_part(self, digest: str) -> bytes:
         """Return a sealed part. Raises ObjectMissing, StorageFailed (also for changed content)."""
@@ -268,20 +270,20 @@ class Records:
 
     async def _write_content(self, kind: str, data: bytes) -> str:
         digest = digest_of(data)
-        if self._recent.get(digest) is None:
-            name = _named(kind, digest)
+        name = _named(kind, digest)
+        if self._recent.get(name) is None:
             await self._objects.write(name, await self._encoded(name, data))
-            self._recent.put(digest, data)
+            self._recent.put(name, data)
         return digest
 
     async def _read_content(self, kind: str, digest: str) -> bytes:
-        data = self._recent.get(digest)
+        name = _named(kind, digest)
+        data = self._recent.get(name)
         if data is None:
-            name = _named(kind, digest)
             data = await self._decoded(name, await self._objects.read(name))
             if digest_of(data) != digest:
                 raise self._damaged(name, "its content has another digest")
-            self._recent.put(digest, data)
+            self._recent.put(name, data)
         return data
 
     async def _encoded(self, name: str, data: bytes) -> bytes:
@@ -310,8 +312,8 @@ class Records:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data
 
-    def _damaged(self, name: str, why: str) -> StorageFailed:
-        return StorageFailed(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")
+    def _damaged(self, name: str, why: str) -> ObjectDamaged:
+        return ObjectDamaged(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")
 
 
 def _named(kind: str, digest: str) -> str:

@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import JsonObjectFormat
 from holdfast.core.conversation.stop_reasons import StopReason
-from tests.core.building import COMPLETED, FAILED, Run, call, stopped
+from tests.core.building import COMPLETED, FAILED, Run, call, hook_at, stopped
 
 WRONG = "$: it is no JSON"
 
@@ -52,6 +53,18 @@ def test_after_so_many_re_asks_the_run_stops_and_says_what_was_wrong(times: int)
     assert run.state.final_response == ""
     assert run.state.stop_signal is not None
     assert run.state.stop_signal.message == f"the answer breaks the response format after {times} re-asks: {WRONG}"
+
+
+@pytest.mark.parametrize("end", ["stop", "timer"])
+def test_a_bad_answer_does_not_count_where_the_run_ends_before_its_hooks_have(end: str) -> None:
+    hooks = [hook_at(Trigger.AFTER_INFERENCE)]
+    run = Run(ExecutionBudget(max_seconds=60), response_format=JsonObjectFormat(), hooks=hooks).begin("one")
+    run.answer("words", problem=WRONG)
+    _ = run.stop() if end == "stop" else run.timer(after=60)
+    assert run.ended == stopped(StopReason.USER_REQUESTED if end == "stop" else StopReason.TIME_LIMIT)
+    assert [error.message for error in run.state.errors] == [WRONG]
+    assert run.state.final_response == ""
+    assert run.said == ["one", "words"], "nothing is asked for again"
 
 
 def test_a_bad_answer_is_not_asked_for_again_past_the_limits() -> None:

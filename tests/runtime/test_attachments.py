@@ -59,15 +59,24 @@ def test_a_file_is_named_and_typed_by_its_path_or_by_what_is_said(tmp_path: Path
     assert files.add(b"", media_type="image/png").name == "file-3.png"
     assert files.add(b"", "noise").media_type == "application/octet-stream"
     assert files.add(b"", "a.webp").media_type == "image/webp"
+    assert files.add(b"", "a.csv.gz").media_type == "application/octet-stream", "its bytes are not what is packed"
+    assert [files.add(b"", name).name for name in ("...", ".a", "..a", "a.")] == ["...", ".a", "..a", "a."]
 
 
 REFUSED: dict[str, tuple[bytes | str | Path, str | None, str | None, str]] = {
     "nothing": ("/no/such/file", None, None, "cannot be attached: No such file"),
     "a device": (os.devnull, None, None, "is no ordinary file"),
     "a folder": (Path(__file__).parent, None, None, "cannot be attached: Is a directory"),
-    "a path as a name": (b"", "a/b", None, "the file cannot be attached: name"),
-    "two lines": (b"", "two\nlines", None, "the file cannot be attached: name"),
-    "a long name": (b"", "x" * 121, None, "the file cannot be attached: name"),
+    "a path as a name": (b"", "a/b", None, "the file cannot be attached: 'a/b' cannot name a file"),
+    "two lines": (b"", "two\nlines", None, "cannot name a file; give 1 to 120 characters in one line"),
+    "a long name": (b"", "x" * 121, None, "cannot name a file"),
+    "no name": (b"", "", None, "'' cannot name a file"),
+    "a folder's name": (b"", ".", None, r"'\.' cannot name a file"),
+    "its parent's": (b"", "..", None, r"'\.\.' cannot name a file"),
+    "a reordered line": (b"", "invoice\u202egnp.exe", None, r"'invoice\\u202egnp\.exe' cannot name a file"),
+    "an isolated part": (b"", "a\u2066b", None, "cannot name a file"),
+    "another line of Unicode": (b"", "two\u2028lines", None, "cannot name a file"),
+    "a terminal's command": (b"", "a\x9b31m", None, "cannot name a file"),
     "no media type": (b"", "x", "image/PNG; q=1", "the file cannot be attached: media_type"),
     "too much": (bytes(ATTACHMENT_BYTES_MAX + 1), "big", None, "'big' has 16,777,217 bytes or more"),
 }
@@ -145,6 +154,8 @@ def test_foreign_names_and_types_become_legal() -> None:
     assert legal_file_name("file:///tmp/a b.txt") == "a b.txt"
     assert legal_file_name("C:\\temp\\x\ny") == "x_y"
     assert (legal_file_name(""), legal_file_name("http://x/")) == ("", "")
+    assert (legal_file_name("file:///a/.."), legal_file_name(".")) == ("", "")
+    assert legal_file_name("a\u202eb\u2069c\x85d") == "a_b_c_d"
     assert len(legal_file_name("x" * 999)) == attachments.ATTACHMENT_NAME_CHARS_MAX
     assert legal_media_type("Image/PNG; charset=x") == "image/png"
     assert legal_media_type("nonsense") == legal_media_type("a/" + "b" * 200) == attachments.UNKNOWN_MEDIA_TYPE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from holdfast.core.conversation.messages import ImagePart, Message, StoredImageP
 from holdfast.core.conversation.pictures import picture_message
 from holdfast.runtime.attachments import MemoryAttachments
 from holdfast.runtime.pictures import PICTURES_BYTES_MAX, PICTURES_MAX, with_pictures
+from holdfast.storage.records import Records
 from tests.pictures import PNG
 
 
@@ -45,6 +47,13 @@ async def test_a_picture_is_read_by_its_digest_and_messages_without_any_stay_as_
     [first, second] = await with_pictures((*plain, picture_message((picture(PNG),))), store, shown=True)
     assert first is plain[0]
     assert shown(second) == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"]
+
+
+async def test_a_damaged_picture_costs_the_picture_and_no_run(tmp_path: Path) -> None:
+    digest = await Records.in_folder(tmp_path).write_attachment(PNG)
+    (tmp_path / "attachments" / digest[:2] / digest).write_bytes(b"damaged")
+    [message] = await with_pictures([picture_message((picture(PNG),))], Records.in_folder(tmp_path), shown=True)
+    assert shown(message) == ["[picture a.png: the record store has it damaged]"]
 
 
 async def test_words_stand_in_place_of_what_cannot_be_shown() -> None:

@@ -106,6 +106,51 @@ async def test_a_refusal_counts_also_for_the_text_of_a_hook_before_it() -> None:
     assert state.final_response == "rough again"
 
 
+async def test_a_refusal_stands_whatever_a_hook_behind_it_makes_of_the_answer() -> None:
+    seen: list[str | None] = []
+
+    @hook("after_inference", priority=1)
+    def refuse(context: HookContext) -> None:
+        if context.step_number == 1:
+            raise ModelRetry("name no prices")
+
+    @hook("after_inference")
+    def sign(context: HookContext) -> Changes | None:
+        seen.append(context.response.format_problem if context.response else None)
+        return Changes(answer=f"{context.response.text} Yours, Ada") if context.response else None
+
+    agent = Agent("a", hooks=[refuse, sign])
+    state = await LocalDriver(agent, model=ScriptedModel([say("It costs 7."), say("Ask us.")])).execute("?")
+    assert [error.message for error in state.errors] == ["name no prices"]
+    assert state.final_response == "Ask us. Yours, Ada"
+    assert seen == ["name no prices", None], "the hook behind it is told"
+
+
+async def test_a_refused_answer_does_not_count_where_a_hook_behind_it_ends_the_run() -> None:
+    @hook("after_inference", priority=1)
+    def refuse(_: HookContext) -> None:
+        raise ModelRetry("name no prices")
+
+    @hook("after_inference")
+    def fail(_: HookContext) -> None:
+        raise ValueError("broken")
+
+    state = await LocalDriver(Agent("a", hooks=[refuse, fail]), model=ScriptedModel([say("It costs 7.")])).execute("?")
+    assert (state.status, state.final_response) == (ExecutionStatus.FAILED, "")
+    assert [error.message for error in state.steps[0].errors] == ["name no prices"]
+
+
+async def test_a_refusal_that_also_stops_asks_no_more_and_leaves_no_answer() -> None:
+    @hook("after_inference")
+    def refuse(_: HookContext) -> Changes:
+        return Changes(reask="name no prices", stop="enough")
+
+    model = ScriptedModel([say("It costs 7."), say("never asked for")])
+    state = await LocalDriver(Agent("a", hooks=[refuse]), model=model).execute("?")
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
+    assert (state.step_count, state.final_response, len(model.requests)) == (1, "", 1)
+
+
 async def test_elsewhere_a_model_retry_is_the_error_of_a_hook() -> None:
     @hook("after_step")
     def refuse(_: HookContext) -> None:

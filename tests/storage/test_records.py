@@ -113,6 +113,16 @@ async def test_after_a_step_a_branch_is_a_snapshot_of_its_own_at_the_end_it_is_t
         assert cut == await records.branch(branch(agent.agent_id, record.execution_id, steps)), "made once"
 
 
+async def test_equal_bytes_of_two_kinds_are_two_objects(tmp_path: Path) -> None:
+    records = records_in(tmp_path)
+    digest = await records.write_attachment(b"[]")
+    assert not await records.has_part(digest)
+    assert await records.write_part(b"[]") == digest
+    assert await records_in(tmp_path).read_part(digest) == b"[]"
+    with pytest.raises(ObjectMissing, match="attachments/"):
+        await records.read_attachment(await records.write_part(b"[1]"))
+
+
 async def test_a_branch_of_what_is_not_there_says_what_is(tmp_path: Path) -> None:
     agent = Kept(records_in(tmp_path))
     record = await agent.turn("question", "answer")

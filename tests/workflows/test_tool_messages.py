@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast import AgentDefinition, AgentState, Message, ToolContext, tool
+from holdfast.core.conversation.messages import ToolCall
 from holdfast.local import LocalDriver
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
+from tests.core.building import Run
 from tests.serving import Serve
 from tests.workflows.histories import history_of, replayed
 
@@ -52,6 +54,19 @@ async def test_a_tool_reads_what_the_model_was_sent_and_no_input_has_it(serve: S
         first.value,
         second.value,
     ]
+
+
+async def test_a_step_taken_up_in_its_middle_reads_its_own_conversation(serve: Serve) -> None:
+    asked = ToolCall(id="a", name="recall")
+    state = Run(tools=["recall"]).begin("remember this").answer("", asked).state
+    async with serve([say("done")], [recall]) as served:
+        there = (await served.client.run(AGENT, "go on", state=state)).state
+        await replayed(served.client, there.running.execution_id)
+    driver = LocalDriver(AGENT, model=ScriptedModel([say("hello"), say("done"), say("done")]), tools=(recall,))
+    await driver.execute("a stranger's question")
+    here, again = await driver.execute("go on", state=state), await driver.execute("go on", state=state)
+    for ended in (there, here, again):
+        assert ended.steps[0].tool_executions[0].value == [["user", "remember this"]]
 
 
 async def test_a_long_conversation_comes_in_pages(serve: Serve) -> None:

@@ -25,8 +25,9 @@ class ModelTranscript:
         continues: str | None = None,
     ) -> None:
         self.opening = opening
-        # the view of `mark`: older messages may be summarised before the first call of this run
-        self._view = self._view_of(state) if mark is not None and state is not None else None
+        # the view of `mark`, or of the call whose tools run: before another one older messages may be summarised
+        known = mark is not None or _is_answered(state)
+        self._view = self._view_of(state) if state is not None and known else None
         self._mark = mark
         """How much of this view the model was sent; none before its first call."""
         self._before = before
@@ -106,3 +107,9 @@ class ModelTranscript:
 
     def _view_of(self, state: AgentState) -> ContextView:
         return ContextView.of(state.store, self.opening.definition.context, state.running.execution_id)
+
+
+def _is_answered(state: AgentState | None) -> bool:
+    """Return whether a step is under way whose tools may ask what the model was sent, before its next call here."""
+    step = state.execution.current_step if state is not None and state.execution is not None else None
+    return step is not None and step.inference_response is not None

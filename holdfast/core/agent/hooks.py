@@ -151,6 +151,7 @@ class Changes(Frozen):
             `after_step` only). It counts as the answer: the response format is not checked again.
         reask: what is wrong with the model's answer (`after_inference` only; ignored beside tool calls). The model is
             asked again as after an answer of the wrong form, within `reasks_max`. Raising `ModelRetry` does the same.
+            It stands, whatever `answer` another hook gives.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -341,6 +342,8 @@ def seen_by_next(context: HookContext, changes: Changes) -> HookContext:
     response = context.response
     if response is not None and changes.answer is not None:
         response = replace(response, text=changes.answer)
+    if response is not None and changes.reask is not None:
+        response = replace(response, format_problem=changes.reask)
     messages = (*context.messages, *changes.messages)
     return replace(context, metadata=metadata, call=call, response=response, messages=messages)
 

@@ -41,14 +41,18 @@ PICTURE_BYTES_MAX: Final = 3_750_000
 EXACT_BYTES_MAX: Final = 10_000
 """Up to this size people are shown a file's bytes exactly."""
 
-_ILLEGAL_IN_FILE_NAME: Final = r"/\\\x00-\x1f\x7f"
-"""The characters of a path, of another line, and of a terminal's commands, as the inside of a class."""
+_ILLEGAL: Final = r"/\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""The characters of a path, of another line, of a terminal's commands, and those that reorder a line.
+
+As the inside of a class.
+"""
+
+_FILE_NAME_PATTERN: Final = rf"^([^.{_ILLEGAL}]|\.[^.{_ILLEGAL}]|\.\.[^{_ILLEGAL}])[^{_ILLEGAL}]*$"
 
 FileName = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=ATTACHMENT_NAME_CHARS_MAX, pattern=f"^[^{_ILLEGAL_IN_FILE_NAME}]+$"),
+    str, StringConstraints(min_length=1, max_length=ATTACHMENT_NAME_CHARS_MAX, pattern=_FILE_NAME_PATTERN)
 ]
-"""A file's name: one line, no path."""
+"""A file's name: one line, no path, and neither `.` nor `..`."""
 
 MEDIA_TYPE_PATTERN: Final = r"^[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+$"
 
@@ -82,6 +86,14 @@ Attachments = Annotated[tuple[Attachment, ...], Field(max_length=ATTACHMENTS_MAX
 """The files of one call."""
 
 
+def problem_with_file_name(name: str) -> str | None:
+    """Return why a file cannot be called so, and what it can be called; none where it can."""
+    if 0 < len(name) <= ATTACHMENT_NAME_CHARS_MAX and re.fullmatch(_FILE_NAME_PATTERN, encodable(name)):
+        return None
+    rule = f"1 to {ATTACHMENT_NAME_CHARS_MAX} characters in one line, without `/`, `\\` and control characters"
+    return f"{name[:ATTACHMENT_NAME_CHARS_MAX]!r} cannot name a file; give {rule}"
+
+
 def has_none(attachments: object) -> bool:
     """For `Field(exclude_if=has_none)`: a call without files is written as if there were no such field."""
     return not attachments
@@ -95,7 +107,8 @@ def attached_line(name: str, media_type: str, size: int) -> str:
 def legal_file_name(text: str) -> str:
     """Return the last part of a foreign name, path or address as a file's name; empty where nothing of it can be."""
     last = encodable(re.split(r"[/\\]", text)[-1])
-    return re.sub(f"[{_ILLEGAL_IN_FILE_NAME}]", "_", last)[:ATTACHMENT_NAME_CHARS_MAX]
+    name = re.sub(f"[{_ILLEGAL}]", "_", last)[:ATTACHMENT_NAME_CHARS_MAX]
+    return "" if name in {".", ".."} else name
 
 
 def legal_media_type(text: str) -> str:

@@ -402,7 +402,7 @@ def _cancelled(transition: Transition) -> None:
     step = transition.execution.current_step
     if step is not None and step.inference_response is not None:
         tool_calls.cancel_calls(transition)
-        step_end.judge_errors(transition)
+        step_end.judge_cut_off(transition)
         step_end.archive(transition)
     _end(transition)
 

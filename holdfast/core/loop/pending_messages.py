@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.agent.hooks import Changes, merged
+from holdfast.core.agent.hooks import Changes, HookRun, merged
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -89,17 +89,20 @@ def merge_metadata(
 
 def apply_changes(transition: Transition, event: HooksReturned) -> ErrorRecord | None:
     """Apply the changes of the hooks, up to the one that raised; return its error."""
+    refused = any(run.changes is not None and run.changes.reask is not None for run in event.runs)
     for run in event.runs:
         answer = run.changes.answer if run.changes is not None else None
         transition.emit(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error, answer=answer)
         if run.error is not None:
             return run.error
-        if run.changes is not None and (problem := _change(transition, run.changes, run.name)) is not None:
+        if (problem := _change(transition, run, refused=refused)) is not None:
             return problem
     return None
 
 
-def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord | None:
+def _change(transition: Transition, run: HookRun, *, refused: bool) -> ErrorRecord | None:
+    """Apply what one hook changed; where the hooks have `refused` the answer, none can give another text."""
+    changes, hook = run.changes or Changes(), run.name
     metadata = merged(transition.metadata, changes.metadata)
     if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         text = (
@@ -114,11 +117,11 @@ def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord 
         unknown = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
         transition.signal_now(reason, changes.stop, hook, {**changes.stop_context, **unknown, "hook": hook})
     step = transition.execution.current_step
-    if changes.answer is not None and step is not None and step.inference_response is not None:
+    if changes.answer is not None and not refused and step is not None and step.inference_response is not None:
         transition.change_step(revised=RevisedAnswer(text=changes.answer, hook=hook))
     if changes.reask is not None and step is not None and step.inference_response is not None:
         response = replace(step.inference_response, format_problem=changes.reask)
-        transition.change_step(inference_response=response, revised=None)
+        transition.change_step(inference_response=response)
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None

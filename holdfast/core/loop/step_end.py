@@ -58,10 +58,24 @@ def judge_errors(transition: Transition) -> None:
         transition.fail(errors[0])
 
 
+def judge_cut_off(transition: Transition) -> None:
+    """Keep an unusable answer from counting where the run ends at once, before `judge_answer`; ask nothing again."""
+    step, response = transition.step, transition.step.inference_response
+    judged = any(error.type == INVALID_ANSWER for error in step.errors)
+    if response is not None and not response.tool_calls and step.revised is None and not judged:
+        _mark_invalid(transition, response.format_problem)
+    judge_errors(transition)
+
+
+def _mark_invalid(transition: Transition, problem: str | None) -> None:
+    if problem is not None:
+        error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
+        transition.change_step(errors=(*transition.step.errors, error))
+
+
 def _reask(transition: Transition, problem: str) -> None:
     """Tell the model what is wrong with its answer, or stop after too many re-asks."""
-    error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
-    transition.change_step(errors=(*transition.step.errors, error))
+    _mark_invalid(transition, problem)
     reasks, allowed = transition.execution.reasks, transition.rules.definition.reasks_max
     if reasks >= allowed:
         text = f"the answer breaks the response format after {reasks} re-asks: {problem}"
