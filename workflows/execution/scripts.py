@@ -22,8 +22,8 @@ from workflows import summaries
 from workflows.execution.call_errors import call_error
 from workflows.shielding import locally
 
-ADVANCE_TIMEOUT: Final = timedelta(seconds=8)
-"""For one attempt: a script's process is killed before."""
+ADVANCE_TIMEOUT: Final = timedelta(seconds=60)
+"""For one attempt: a script's process is killed long before, but others of the worker may have their turn first."""
 
 ADVANCE_ATTEMPTS_MAX: Final = 3
 """A process can be killed from outside."""
