@@ -46,6 +46,7 @@ from holdfast.testing.script import Reply, Script, call, say
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, written
 from tests.workflows.waiting import waiting_calls
+from workflows.replay_guard import STARTED_OVER
 
 pytestmark = pytest.mark.temporal
 
@@ -150,7 +151,9 @@ def failed_tasks(history: WorkflowHistory) -> int:
 
 
 def is_failed_task(event: HistoryEvent) -> bool:
-    return event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    """Whether it is the end of a task that failed, and was not only started over because of a query."""
+    failed = event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    return failed and event.workflow_task_failed_event_attributes.failure.message != STARTED_OVER
 
 
 async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
