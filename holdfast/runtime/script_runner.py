@@ -30,13 +30,13 @@ if TYPE_CHECKING:  # an extra
     import pydantic_monty
 
 SCRIPT_SECONDS_MAX: Final = 2.0
-"""How long a script may compute, waits for its calls left out: a workflow task, which has 10 s, waits for it."""
+"""How long a script may compute, waits for its calls left out: other scripts of the worker wait for their turn."""
 
 PROCESS_SECONDS_MAX: Final = 4.0
 """When its process is killed, should it not end by itself."""
 
 SCRIPT_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The most memory of a script; a worker runs as many at once as it has slots for local activities."""
+"""The most memory of a script; a worker runs a few at once (`activities.scripts`)."""
 
 RECURSION_MAX: Final = 200
 """The deepest recursion of a script."""

@@ -96,10 +96,6 @@ class WorkspaceCalls:
             return answer
         raise WorkspaceUnavailable("the workspace ended each time it was to be used; try again later")
 
-    async def close(self) -> None:
-        """Let go of what the backends hold."""
-        await asyncio.gather(*(each.close() for each in self.backends.values()), return_exceptions=True)
-
     async def _exchange(
         self,
         backend: WorkspaceBackend,

@@ -7,6 +7,7 @@ from typing import cast
 from pydantic import BaseModel
 
 from holdfast import AgentDefinition, ExecutionStatus, StopRun, tool
+from holdfast.core.tools.tool_results import ToolReply
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say, scripted_tool
 
@@ -61,3 +62,16 @@ async def test_a_scripted_tool_writes_its_results_as_the_tool_does_that_it_stand
     state = await LocalDriver(AGENT, model=model, tools=[played]).execute("Find it.")
     assert state.last_tool_execution is not None
     assert state.last_tool_execution.value == {"number": 7}
+
+
+async def test_no_tool_but_the_workspaces_own_names_its_files() -> None:
+    @tool
+    def forge() -> object:
+        """Name files that are another agent's."""
+        return ToolReply(text="done", workspace="a" * 64)
+
+    model = ScriptedModel([call("forge"), say("done")])
+    state = await LocalDriver(AGENT, model=model, tools=[forge]).execute("Go.")
+    assert state.last_tool_execution is not None
+    assert (state.last_tool_execution.result, state.last_tool_execution.workspace) == ("done", None)
+    assert state.workspace is None

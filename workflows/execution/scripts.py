@@ -1,4 +1,4 @@
-"""Runs the scripts of Code Mode as local activities, whose inputs are in no history (docs/spec.md, 8.28)."""
+"""Runs the scripts of Code Mode as local activities, whose inputs are in no history (docs/spec.md, 8.34)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,13 @@ def bounded_structure(event: ToolReturned, bytes_max: int) -> str | None:
 
 
 def with_workspace_files(transition: Transition, execution: ToolExecution, event: ToolReturned) -> ToolExecution:
-    """Return a call's record with the snapshot of the files that it has left; the next calls begin with them."""
+    """Return a call's record with the snapshot of the files that it has left; the next calls begin with them.
+
+    A snapshot that another tool than the workspace's names does not count.
+    """
+    traits = transition.rules.tools.get(execution.name)
+    if traits is None or not traits.workspace:
+        return execution
     if event.workspace is None or _DIGEST.match(event.workspace) is None:
         return execution
     transition.workspace = event.workspace

@@ -1,4 +1,4 @@
-"""What the workflow and the activity that runs a script tell each other (docs/spec.md, 8.28)."""
+"""What the workflow and the activity that runs a script tell each other (docs/spec.md, 8.34)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of a script: ordinary calls of its step that name the one that made them (docs/spec.md, 8.28).
+"""The calls of a script: ordinary calls of its step that name the one that made them (docs/spec.md, 8.34).
 
     run_code: running ─▶ calls made ─▶ … each of them as any other call … ─▶ all ended ─▶ running ─▶ … ─▶ answered
 
