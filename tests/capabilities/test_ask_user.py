@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Call, calls, say
 from tests.capabilities.twin import assert_same_in_process
-from tests.cli.program import Project
+from tests.cli.program import Project, beside
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.test_input_waits import asked
@@ -54,17 +53,7 @@ async def test_a_question_waits_on_the_server_and_its_answer_goes_to_the_model(s
 async def test_a_question_is_shown_and_answered_by_the_command(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
-    here = {
-        "PATH": os.environ["PATH"],
-        "LANG": "C.UTF-8",
-        "COLUMNS": "200",
-        "TEMPORAL_ADDRESS": settings.address or "",
-        "HOLDFAST_TASK_QUEUE": settings.task_queue,
-        "HOLDFAST_STORAGE": settings.storage or "",
-    }
-    if settings.encryption_key_file:
-        here["HOLDFAST_ENCRYPTION_KEY_FILE"] = str(settings.encryption_key_file)
-    project = Project(tmp_path, here)
+    project = Project(tmp_path, beside(settings))
     async with serve(SCRIPT) as served:
         run = await served.client.start(AGENT, "Go.")
         await asked(served.client, run, "Which one?")

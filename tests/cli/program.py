@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import pytest
 
+from holdfast.client import Settings
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
 from tests.forked import Forked
 
@@ -32,6 +33,22 @@ KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 """What our own environment may tell the program; nothing of Temporal, OpenAI or ours."""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or needs the death signal")
+
+
+def beside(settings: Settings) -> dict[str, str]:
+    """Return the environment of a program that is to meet the server, the worker and the storage of a test."""
+    told = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "COLUMNS": "200",
+        "TEMPORAL_ADDRESS": settings.address or "",
+        "HOLDFAST_TASK_QUEUE": settings.task_queue,
+        "HOLDFAST_STORAGE": settings.storage or "",
+    }
+    if settings.encryption_key_file:
+        told["HOLDFAST_ENCRYPTION_KEY_FILE"] = str(settings.encryption_key_file)
+    return told
+
 
 STORY = "Once upon a time, " * 20 + "\x1b[31mthe end."
 """What the teller tells, piece by piece, after"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.state import AgentState
 from holdfast.testing.script import call, say
-from tests.cli.program import Ended, Project
+from tests.cli.program import Ended, Project, beside
 from tests.cli.terminal import terminal
 from tests.mcp.places import asking, noted
 from tests.serving import Serve
@@ -54,19 +53,9 @@ def asked(serve: Serve, settings: Settings, tmp_path: Path) -> Starting:
     @asynccontextmanager
     async def starting(tool: str, message: str, **arguments: object) -> AsyncGenerator[Asking]:
         ledger = tmp_path / "mcp"
-        here = {
-            "PATH": os.environ["PATH"],
-            "LANG": "C.UTF-8",
-            "COLUMNS": "200",
-            "TEMPORAL_ADDRESS": settings.address or "",
-            "HOLDFAST_TASK_QUEUE": settings.task_queue,
-            "HOLDFAST_STORAGE": settings.storage or "",
-        }
-        if settings.encryption_key_file:
-            here["HOLDFAST_ENCRYPTION_KEY_FILE"] = str(settings.encryption_key_file)
         async with serve([call(tool, **arguments), say("done")], mcp={"theatre": asking(ledger)}) as served:
             execution_id = await served.client.start(AGENT, "book")
-            run = Asking(served.client, Project(tmp_path, here), execution_id, ledger)
+            run = Asking(served.client, Project(tmp_path, beside(settings)), execution_id, ledger)
             await run.waits_for(message)
             yield run
             await served.client.stop(execution_id)
