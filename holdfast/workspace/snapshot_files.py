@@ -117,7 +117,7 @@ def _read(source: Path) -> Iterator[tuple[str, int, bytes]]:
 def _place(path: str) -> str:
     """Return a path below the root, without `.`; empty for the root. Raises InvalidInput for one that leads out."""
     place = posixpath.normpath(path)
-    if place.startswith(("/", "..")) or "\0" in place:
+    if place.startswith(("/", "../")) or place == ".." or "\0" in place:
         raise InvalidInput(f"{path!r} leads out of the workspace; name a path below it")
     return "" if place == "." else place
 

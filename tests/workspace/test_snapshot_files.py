@@ -83,6 +83,13 @@ async def test_a_path_that_leads_out_is_refused(tmp_path: Path, records: Records
         await put(records, tmp_path / "source", path)
 
 
+async def test_a_name_that_begins_with_dots_leads_nowhere_else(tmp_path: Path, records: Records) -> None:
+    (tmp_path / "a").write_text("dots")
+    files = SnapshotFiles(records)
+    made = await files.with_files(EMPTY, tmp_path / "a", "..notes/...a")
+    assert await files.read(made, "..notes/...a") == b"dots"
+
+
 async def test_what_is_not_there_or_in_the_way_is_refused_in_words(tmp_path: Path, records: Records) -> None:
     made = await put(records, folder(tmp_path))
     with pytest.raises(InvalidInput, match="has no file or folder 'nothing'"):

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.base.errors import MissingPart
+from holdfast.core.base.extras import install_command
 from holdfast.core.base.safe_text import printable
 from holdfast.workspace.backend import WorkspaceUnavailable
 from holdfast.workspace.docker.exec_stream import ExecStream
@@ -180,7 +181,6 @@ def _libraries() -> tuple[Any, Any]:
         import docker  # noqa: PLC0415  # 0.15 s, and an extra
         import requests  # noqa: PLC0415
     except ImportError as error:
-        raise MissingPart(
-            "workspaces in containers need the package docker; install it with: pip install 'holdfast[docker]'"
-        ) from error
+        problem = "workspaces in containers need the package `docker`, which is not installed"
+        raise MissingPart(f"{problem}: {install_command('docker')}") from error
     return docker, requests
