@@ -118,10 +118,12 @@ class AgentDefinition(Frozen):
     it: the agent gets their tools, besides its own. `handoffs` are the agents that it may hand the conversation to.
     `answer_seconds` is how long its own question to a person (the capability `ask_user`) waits for the answer.
     `critique` has another agent or a rubric judge the final answer before it counts, `plan` names who plans for the
-    capability of that name. `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or
-    breaks its answers: the clock alone ends it, counted from its first attempt, no number of attempts. An attempt under
-    way then may finish; 0 means that the first failure counts. Refused: a name listed twice, a tool that is named and
-    denied at once, an agent among its own subagents or handoffs.
+    capability of that name.
+
+    `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
+    clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish; 0
+    means that the first failure counts. Refused: a name listed twice, a tool that is named and denied at once, an agent
+    among its own subagents or handoffs.
     """
 
     name: Name
