@@ -22,8 +22,8 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.mcp.tools import KEY_META
 from holdfast.mcp_serve.requests import AgentArguments, run_request
+from holdfast.testing.script import Reply, say
 from holdfast.testing.script import call as calls
-from holdfast.testing.script import say
 from tests.mcp_serve.callers import Place, Reports, call, http_server, over_http, over_stdio, run_id, text
 from tests.serving import Serve
 
@@ -77,8 +77,13 @@ async def test_an_agent_with_a_form_answers_with_a_value_that_its_schema_describ
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
     agent = AgentDefinition(name="weather", response_format=format_of(Weather))
-    place, script = Place.of(settings, tmp_path, [agent]), [say('{"city": "Bern", "degrees": 7}'), NEVER]
-    async with serve(script), over_stdio(place) as client:
+    place = Place.of(settings, tmp_path, [agent])
+
+    def answer(request: dict[str, Any]) -> Reply:
+        asked = request["messages"][-1]["content"]
+        return say('{"city": "Bern", "degrees": 7}') if asked == "Bern?" else NEVER
+
+    async with serve(answer), over_stdio(place) as client:
         [listed, *_] = (await client.list_tools()).tools
         result = await call(client, "weather", message="Bern?")
         later = await call(client, "weather", message="Thun?", wait_seconds=0)
@@ -202,14 +207,17 @@ async def test_a_long_run_is_a_handle_that_is_asked_for_later(serve: Serve, sett
 async def test_only_runs_that_such_a_server_began_are_shown_or_stopped(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
-    async with serve([say("private"), NEVER], [look]) as served:
+    def answer(request: dict[str, Any]) -> Reply:
+        return say("private") if request["messages"][-1]["content"] == "hi" else NEVER
+
+    async with serve(answer, [look]) as served:
         elses = (await served.client.run(CLERK, "hi")).execution_id
         async with over_stdio(Place.of(settings, tmp_path, [CLERK])) as client:
             for name in ("get_run", "stop_run"):
                 refused = await call(client, name, run_id=elses)
                 assert refused.is_error
                 assert text(refused).startswith(f"no run {elses} of this server's agents")
-            begun = await call(client, "clerk", message="hi", wait_seconds=0)
+            begun = await call(client, "clerk", message="go on for ever", wait_seconds=0)
             stopping = await call(client, "stop_run", run_id=run_id(begun), reason="enough")
             ended = await call(client, "get_run", run_id=run_id(begun), wait_seconds=60)
         state = await served.client.result(run_id(begun))
