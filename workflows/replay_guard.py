@@ -12,7 +12,8 @@ workflows):
   that of an earlier task, or by the next task, which begins too few events later.
 * A query that comes with a workflow task ends that task as soon as it is answered, and does not wait for the local
   activities of the task. The marker of one that ends meanwhile is written with that task; the workflow learns its end
-  with the next one, at another time and after other events. A replay goes by the marker.
+  with the next one, at another time and after other events. A replay goes by the marker. (What a replay then does at
+  once must not be the answer to an update: `workflows.shielding.locally`.)
 
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash.

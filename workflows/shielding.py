@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 T = TypeVar("T")
+
+TASK_PAUSE: Final = timedelta(milliseconds=1)
+"""A timer's end is a new workflow task, however short it is."""
 
 
 async def in_any_case(work: Coroutine[Any, Any, T]) -> T:
@@ -42,19 +47,35 @@ async def outcome(task: asyncio.Task[T]) -> T:
 
 
 async def locally(doing: Awaitable[T]) -> T:
-    """Return a local activity's result.
+    """Return a local activity's result; while an update waits for its answer, in a later workflow task.
 
     One is also cancelled without a request: a worker without room in its cache evicts this run, and repeats the
     activity when it takes the run up again. Until then this waits.
     """
     try:
-        return await doing
+        result = await doing
     except FailureError as error:
         task = asyncio.current_task()
         # a cancelled local activity looks alike, whoever cancelled it
         if is_cancelled_exception(error) and not (task and task.cancelling()):
             await workflow.wait_condition(lambda: False)
+        await _answers_can_be_sent()
         raise
+    await _answers_can_be_sent()
+    return result
+
+
+async def _answers_can_be_sent() -> None:
+    """Return in a later workflow task if an update is under way.
+
+    Its answer must not be given in the task that ends a local activity. That task can be written without it, as when it
+    brought a query (`workflows.replay_guard`). A replay then gives the answer in the past, where the SDK (core 1.35)
+    keeps the command and drops the message that it names: the server refuses that task for ever.
+    """
+    length = workflow.info().get_current_history_length()
+    while not workflow.all_handlers_finished() and workflow.info().get_current_history_length() == length:
+        with suppress(asyncio.CancelledError):  # what was cancelled has its result; an eviction lets no timer begin
+            await workflow.sleep(TASK_PAUSE, summary="an update is answered in a task of its own")
 
 
 async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:

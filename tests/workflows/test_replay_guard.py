@@ -16,6 +16,7 @@ from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
 from holdfast.client import Holdfast, Settings
+from tests.workflows.checker import Checker, check
 from tests.workflows.interleaver import BRANCHES, STEPS, Interleaver, repeat
 from tests.workflows.waiter import Waiter
 from workflows.replay_guard import STARTED_OVER
@@ -113,3 +114,31 @@ async def test_queries_during_local_activities_leave_a_history_that_replays(sett
             if started_over:
                 break
     assert started_over, "no query has met a local activity: this has shown nothing"
+
+
+async def test_a_query_beside_the_local_activity_of_an_update_does_not_wedge_its_run(settings: Settings) -> None:
+    client = (await Holdfast.connect(settings)).temporal
+    queue = settings.task_queue
+
+    def worker() -> Worker:
+        return Worker(
+            client, task_queue=queue, workflows=[Checker], activities=[check], workflow_runner=AgentWorkflowRunner()
+        )
+
+    async with worker():
+        handle: Any = await client.start_workflow(Checker.run, id=str(uuid4()), task_queue=queue)
+        assert await handle.query(Checker.slow) == 0
+    await handle.signal("unheard")  # a task that is kept: an update alone has none
+    checked = asyncio.create_task(handle.execute_update(Checker.checked, 1))
+    await until(handle, lambda run: run.HasField("pending_workflow_task"))
+    asked = asyncio.create_task(handle.query(Checker.slow))
+    await asyncio.sleep(1)  # until the server has it, which the task then brings along: nothing tells
+    async with worker(), asyncio.timeout(SECONDS_MAX):
+        await asyncio.gather(checked, asked)
+        assert await handle.execute_update(Checker.checked, 2) == 2
+        assert await handle.result() == [1, 2]
+    history = await handle.fetch_history()
+    assert STARTED_OVER in failures_in(history), (
+        "the local activity has not ended beside the query: this has shown nothing"
+    )
+    await Replayer(workflows=[Checker], workflow_runner=AgentWorkflowRunner()).replay_workflow(history)
