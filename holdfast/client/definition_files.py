@@ -91,7 +91,8 @@ def find_agent(agent: str, settings: Settings) -> AgentDefinition:
     absent = "the folder does not exist; choose another one with --agents"
     hint = suggestion(agent, agents) if agents or folder.exists() else absent
     modules = f" and {', '.join(settings.modules)}" if settings.modules else ""
-    raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/{modules}; {hint}")
+    code = "" if settings.modules else " (`--import MODULE` adds those of a module)"
+    raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/{modules}; {hint}{code}")
 
 
 def given_agents(

@@ -85,7 +85,7 @@ class WorkspaceCalls:
                 answer = await self._exchange(backend, workspace, {**header, **common}, body, on_output)
                 if answer.result["status"] == "stale":
                     await self._restore(backend, workspace, common, files)
-                    notes = (RESTORED,) if files != EMPTY else ()
+                    notes = () if files in (EMPTY, use.profile.files) else (RESTORED,)  # what it begins with is no loss
                     continue
             except WorkspaceUnavailable:  # it went between the two: nothing has begun
                 continue

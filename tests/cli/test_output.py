@@ -13,7 +13,9 @@ from holdfast.cli.screens import output
 from holdfast.cli.screens.chat_output import ChatOutput
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.watch_events import Watched
+from holdfast.client.watch_events import AttemptFailed, Watched
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.wire.execution_events import StopSignalReceived
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 
@@ -22,6 +24,20 @@ def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None
     at = datetime.now(UTC)
     output.table([ExecutionSummary(str(uuid4()), "clerk", "in_progress", None, 1, 2, 0.5, at, None)])
     assert "  in progress  " in capsys.readouterr().out
+
+
+def test_why_an_attempt_failed_is_shown_whole_among_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "the model endpoint the OpenAI API cannot be reached (its name cannot be resolved); is OPENAI_BASE_URL right?"
+    failed = AttemptFailed(str(uuid4()), 1, 1, why)
+    Steps(live=True).show(failed)
+    assert why in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_stop_without_a_message_has_no_colon_behind_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime.now(UTC)
+    signal = StopSignal(reason=StopReason.USER_REQUESTED, message="", source="ada", at=at)
+    EventLines().show(StopSignalReceived(str(uuid4()), str(uuid4()), None, at, 1, signal=signal))
+    assert capsys.readouterr().out.rstrip().endswith("StopSignalReceived user_requested")
 
 
 async def test_a_handoff_stands_behind_its_step_now_and_later(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,8 @@ def test_imported_agents_count_like_those_of_the_folder(importing: Settings) -> 
     assert find_agent("other", importing).system_prompt == "hi"
     with pytest.raises(UnknownAgent, match=rf"no agent is called 'clrk' in .*/ and {MODULE}; did you mean 'clerk'"):
         find_agent("clrk", importing)
+    with pytest.raises(UnknownAgent, match=r"in .*/; there are: other \(`--import MODULE` adds those of a module\)$"):
+        find_agent("clerk", replace(importing, modules=()))
 
 
 def test_an_agent_of_the_folder_and_another_one_of_its_name_are_refused(importing: Settings) -> None:

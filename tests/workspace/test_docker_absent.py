@@ -43,7 +43,16 @@ async def test_a_daemon_that_is_not_there_is_named_with_what_to_do(tmp_path: Pat
             pass
     await backend.kill(PLACE, [b""])
     await backend.remove(PLACE)
+    await backend.close()
+
+
+async def test_a_worker_that_starts_without_its_daemon_warns_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = DockerBackend("default", f"unix://{tmp_path}/docker.sock")
     assert await backend.sweep() == 0
+    [warning] = caplog.messages
+    assert f"Docker does not answer at unix://{tmp_path}/docker.sock" in warning
     await backend.close()
 
 

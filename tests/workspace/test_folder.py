@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.storage.records import Records
 from holdfast.workspace.backend import Workspace
-from holdfast.workspace.calls import WorkspaceCalls
+from holdfast.workspace.calls import RESTORED, WorkspaceCalls
 from holdfast.workspace.folder import FolderBackend
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
@@ -49,3 +51,18 @@ async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -
     header = {"op": "read", "path": "1499.txt"}
     answers = await asyncio.gather(*(calls.call(context, header) for _ in range(8)))
     assert [each.contents for each in answers] == [b"1499\n"] * 8
+
+
+@pytest.mark.parametrize("began", [True, False])
+async def test_the_files_that_a_workspace_begins_with_are_not_called_the_last_calls(
+    tmp_path: Path, *, began: bool
+) -> None:
+    records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
+    source.mkdir()
+    (source / "a.txt").write_text("a\n")
+    files = await SnapshotFiles(records).with_files(EMPTY, source, ".")
+    profile = WorkspaceProfile(backend="folder", files=files if began else None)
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, records)
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=profile, files=files))
+    answer = await calls.call(context, {"op": "list"})
+    assert answer.notes == (() if began else (RESTORED,))

@@ -215,6 +215,8 @@ class _SupervisedWorker:
                 if not self.announced:
                     self.announced = True
                     _announce(self._server, process.pid, as_json=self._as_json)
+                elif ready:
+                    _say(f"it has the pid {process.pid}")
                 if ready:
                     self._watch(process)
             deaths = 1 if time.monotonic() - started_at > SOUND_SECONDS else deaths + 1

@@ -270,7 +270,7 @@ def text(part: str) -> None:
 
 def note(line: str) -> None:
     """Print a line about what went on beside the run's steps."""
-    console().print(f"    [yellow]{escape(short(line))}[/yellow]")
+    console().print(f"    [yellow]{escape(short(line, EVENT_CHARS_MAX))}[/yellow]")
 
 
 def event(place: str, kind: str, detail: str) -> None:

@@ -188,7 +188,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case execution_events.McpToolsChanged():
             return f"{watched.server}: {mcp_changes_text(watched)}"
         case execution_events.StopSignalReceived():
-            return f"{watched.signal.reason}: {watched.signal.message}"
+            signal = watched.signal
+            return f"{signal.reason}: {signal.message}" if signal.message else signal.reason
         case execution_events.AgentExecutionStopped():
             return f"{watched.reason}: {watched.message}" if watched.message else watched.reason
         case execution_events.AgentExecutionCompleted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
@@ -14,6 +15,8 @@ from holdfast.workspace.docker.containers import Containers
 from holdfast.workspace.docker.engine import DockerEngine, EngineRefused
 from holdfast.workspace.docker.exec_stream import STDOUT, ExecStream
 from holdfast.workspace.inside.frames import RESULT
+
+LOGGER: Final = logging.getLogger("holdfast.worker")
 
 ANSWER_SECONDS_MAX: Final = 2.0
 """How long the program may take to end a call. Then the whole container is ended."""
@@ -114,11 +117,8 @@ class DockerBackend:
         try:
             async with asyncio.timeout(SWEEP_SECONDS_MAX):
                 return await self._containers.sweep()
-        except (
-            EngineRefused,
-            WorkspaceUnavailable,
-            TimeoutError,
-        ):  # those who need Docker are told; nothing depends on this
+        except (EngineRefused, WorkspaceUnavailable, TimeoutError) as error:  # nothing but tidiness depends on this
+            LOGGER.warning("workspaces in containers cannot be had: %s", printable(str(error)) or "Docker is too slow")
             return 0
 
     async def close(self) -> None:
