@@ -31,6 +31,8 @@ RESTORED: Final = (
 
 UNSAVED: Final = "[no snapshot was made of the files ({}): they are lost if the workspace is]"
 
+CLOSED: Final = "[the snapshot lacks what is in {}: the mode of {} keeps it from being read]"
+
 OutputListener = Callable[[bytes], None]
 
 
@@ -150,6 +152,8 @@ class WorkspaceCalls:
         if "left_out" in made:
             answer.notes = (*answer.notes, UNSAVED.format(f"{made['left_out']}; remove what need not be kept"))
             return
+        if "closed" in made:
+            answer.notes = (*answer.notes, _closed_note(made["closed"]))
         try:
             digest, parts = str(made["digest"]), unpacked(answer.contents)
             if digest != before:
@@ -157,6 +161,13 @@ class WorkspaceCalls:
             answer.snapshot = digest
         except StorageFailed as error:
             answer.notes = (*answer.notes, UNSAVED.format(error.message))
+
+
+def _closed_note(closed: Mapping[str, Any]) -> str:
+    names = [str(each) for each in closed["folders"]]
+    more = int(closed["count"]) - len(names)
+    listed = ", ".join(names) + (f" and {more} more folders" if more > 0 else "")
+    return CLOSED.format(listed, "this folder" if closed["count"] == 1 else "these folders")
 
 
 def unpacked(data: bytes) -> list[bytes]:

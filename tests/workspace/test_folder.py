@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from pathlib import Path
+
+import pytest
 
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.storage.records import Records
 from holdfast.workspace.backend import Workspace
-from holdfast.workspace.calls import WorkspaceCalls
+from holdfast.workspace.calls import CLOSED, WorkspaceCalls
 from holdfast.workspace.folder import FolderBackend
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
+from tests.workspace.programs import UNPRIVILEGED, modes_hold
 
 PROFILE = WorkspaceProfile(backend="folder")
 
@@ -49,3 +54,20 @@ async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -
     header = {"op": "read", "path": "1499.txt"}
     answers = await asyncio.gather(*(calls.call(context, header) for _ in range(8)))
     assert [each.contents for each in answers] == [b"1499\n"] * 8
+
+
+@modes_hold
+async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([*UNPRIVILEGED, sys.executable])} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
+    answer = await calls.call(context, {"op": "run", "shell": "mkdir -m 0 secret", "timeout": 60})
+    assert answer.notes == (CLOSED.format("secret", "this folder"),)
+    many = {"op": "run", "shell": "for each in $(seq 100 120); do mkdir -m 0 $each; done", "timeout": 60}
+    (note,) = (await calls.call(ToolContext("run", "key", 1, workspace=context.workspace), many)).notes
+    assert "108, 109 and 12 more folders" in note
