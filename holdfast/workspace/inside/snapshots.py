@@ -73,7 +73,7 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
     _write_json(runtime, "index", {path: entry for path, entry in index.items() if path not in unsettled})
     closed = [shown(path) for path in manifest.get("closed", [])]
-    taken = {"digest": digest, "contents": 0}
+    taken: dict[str, Any] = {"digest": digest, "contents": 0}
     if closed:
         taken["closed"] = {"folders": closed[:CLOSED_SHOWN_MAX], "count": len(closed)}
     state = _state(runtime)
