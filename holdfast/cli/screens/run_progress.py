@@ -10,6 +10,7 @@ from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgresse
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
+from holdfast.core.tools.code_mode import RUN_CODE
 from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.wire import execution_events
 
@@ -153,6 +154,8 @@ class EventLines:
 
     def __init__(self) -> None:
         self._text = StreamedText()
+        self._scripts: set[tuple[str, str]] = set()
+        """The scripts that run: their executions and calls."""
 
     def show(self, watched: Watched) -> None:
         """Print what is new."""
@@ -165,7 +168,38 @@ class EventLines:
             return
         when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
-        output.event(f"{when:9}{where}", watched.kind, _detail(watched))
+        output.event(f"{when:9}{where}", f"{self._indent(watched)}{watched.kind}", _detail(watched))
+
+    def _indent(self, watched: Watched) -> str:
+        """Return what stands before the kind: an event of a call that a script makes stands below the script's."""
+        match watched:
+            case execution_events.ToolCallStarted(call=call) if call.name == RUN_CODE:
+                self._scripts.add((watched.execution_id, call.id))
+            case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
+                self._scripts.discard((watched.execution_id, watched.tool_execution.call.id))
+            case execution_events.AgentExecutionStopped():  # a script that was cut off has no end of its own
+                self._scripts = {each for each in self._scripts if each[0] != watched.execution_id}
+            case _:
+                pass
+        script = (watched.execution_id, _call_id(watched).rpartition("/")[0])
+        return "  " if script in self._scripts else ""
+
+
+def _call_id(watched: Watched) -> str:
+    """Return the id of the call that an event is about; empty where it is about none."""
+    match watched:
+        case (
+            execution_events.ToolCallStarted()
+            | execution_events.ApprovalRequested()
+            | execution_events.InputRequested()
+        ):
+            return watched.call.id
+        case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
+            return watched.tool_execution.call.id
+        case execution_events.ApprovalResolved() | execution_events.InputResolved() | ToolProgressed():
+            return watched.call_id
+        case _:
+            return ""
 
 
 def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kind
