@@ -99,9 +99,9 @@ def advance(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvan
     try:
         with (
             monty.Monty(min_processes=1, max_processes=1, request_timeout=PROCESS_SECONDS_MAX) as pool,
-            pool.checkout(limits=_LIMITS, os_policy=_POLICY, script_name="script.py") as session,
+            pool.checkout(limits=LIMITS, os_policy=_POLICY, script_name="script.py") as session,
         ):
-            _limit(session.worker_pid)
+            limit_cpu(session.worker_pid)
             ended = script.run(session.feed_start(code, print_callback=printed))
             if ended is None:
                 return ScriptAdvance(calls=script.next_calls())
@@ -123,7 +123,7 @@ def advance(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvan
     return ScriptAdvance(error=failed)
 
 
-_LIMITS: Final[pydantic_monty.ResourceLimits] = {
+LIMITS: Final[pydantic_monty.ResourceLimits] = {
     "max_feed_duration_secs": SCRIPT_SECONDS_MAX if COUNTS_CPU else SCRIPT_CPU_SECONDS_MAX,
     "max_memory": SCRIPT_MEMORY_BYTES_MAX,
     "max_recursion_depth": RECURSION_MAX,
@@ -138,7 +138,7 @@ _POLICY: Final[pydantic_monty.OSPolicy] = {
 }
 
 
-def _limit(pid: int | None) -> None:
+def limit_cpu(pid: int | None) -> None:
     """Have the kernel end a script's process at its CPU limit, without a core file; SCRIPT_SECONDS_MAX holds anyway."""
     if pid is None or not COUNTS_CPU:
         return

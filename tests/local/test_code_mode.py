@@ -181,17 +181,20 @@ async def test_what_a_script_may_not_do_is_refused(code: str) -> None:
 
 @pytest.mark.skipif(not COUNTS_CPU, reason="CPU time is counted on Linux")
 async def test_a_busy_machine_takes_nothing_of_a_scripts_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit, waited = script_runner._limit, list[int]()
+    limit, waited = script_runner.limit_cpu, list[int]()
 
     def busy(pid: int | None) -> None:
         limit(pid)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        threading.Timer(
-            2 * script_runner.SCRIPT_CPU_SECONDS_MAX, lambda: (waited.append(pid), os.kill(pid, signal.SIGCONT))
-        ).start()
 
-    monkeypatch.setattr(script_runner, "_limit", busy)
+        def go_on(stopped: int = pid) -> None:
+            waited.append(stopped)
+            os.kill(stopped, signal.SIGCONT)
+
+        threading.Timer(2 * script_runner.SCRIPT_CPU_SECONDS_MAX, go_on).start()
+
+    monkeypatch.setattr(script_runner, "limit_cpu", busy)
     state, _ = await ran("sum(range(1000))")
     assert (executions(state)[0].result, len(waited)) == ("499500", 1)
 
@@ -199,8 +202,7 @@ async def test_a_busy_machine_takes_nothing_of_a_scripts_time(monkeypatch: pytes
 async def test_the_clock_ends_a_script_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits = {**script_runner._LIMITS, "max_feed_duration_secs": 0.5}
-    monkeypatch.setattr(script_runner, "_LIMITS", limits)
+    monkeypatch.setattr(script_runner, "LIMITS", {**script_runner.LIMITS, "max_feed_duration_secs": 0.5})
     state, _ = await ran("while True: pass")
     assert "TimeoutError" in str(executions(state)[0].error)
 
