@@ -150,6 +150,12 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _called(run, event, event.call_id, lambda call: replace(call, progress=event.line))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
+        case execution_events.TodosChanged():
+            return with_changes(run, todos=event.todos)
+        case execution_events.AnswerJudged():
+            return _step(run, event.step_number, lambda step: _beside(step, event.judgement.line))
+        case execution_events.AgentWentBack():
+            return _step(run, event.step_back.from_step, lambda step: _beside(step, event.step_back.line))
         case execution_events.AgentHandedOff():
             return with_changes(run, agent=event.to_agent)
         case execution_events.InferenceRequestStarted():
@@ -254,6 +260,10 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
             for each in response.tool_calls
         ),
     )
+
+
+def _beside(step: StepView, line: str) -> StepView:
+    return replace(step, beside=(*step.beside, line[:LIVE_RESULT_CHARS_MAX]))
 
 
 # --- calls

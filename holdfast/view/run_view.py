@@ -126,6 +126,8 @@ class StepView(Frozen):
     """Why the attempt before this one failed."""
     retry_at: SkipJsonSchema[datetime | None] = Field(default=None, exclude=True)
     """When this attempt begins, where it had not begun then."""
+    beside: SkipJsonSchema[tuple[str, ...]] = Field(default=(), exclude=True)
+    """What went on beside its calls, a line each: its answer judged, a return to an earlier step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

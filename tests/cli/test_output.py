@@ -17,11 +17,16 @@ from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
 from holdfast.client.watch_events import Watched
+from holdfast.core.conversation.judgements import Judgement
+from holdfast.core.conversation.steps_back import StepBack
+from holdfast.core.conversation.todos import Todo
 from holdfast.core.tools.code_mode import RUN_CODE, CodeMode
+from holdfast.events import AgentWentBack, AnswerJudged, TodosChanged
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 from holdfast.testing.script import Call, calls
 from holdfast.view.live_tree import LiveView, after
+from tests.view.stories import Story
 
 
 def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,3 +90,25 @@ async def test_the_calls_of_a_script_stand_below_it(capsys: pytest.CaptureFixtur
     at = [each.index(call) for each in drawn for call in marked if call in each]
     assert len(at) == 4
     assert at[1] == at[2] > at[0] == at[3]
+
+
+def test_a_list_a_judgement_and_a_step_back_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime.now(UTC)
+    story = Story().begins().asks().answers("the answer")
+    todos = (Todo(text="look", status="done"), Todo(text="write", status="in_progress"))
+    judgement = Judgement(judge="critic", outcome="refused", reasons=("too short",), started_at=at, completed_at=at)
+    story.tell(TodosChanged, todos=todos)
+    story.tell(AnswerJudged, judgement=judgement)
+    story.tell(AgentWentBack, step_back=StepBack(from_step=1, to_step=1, note="look elsewhere", at=at))
+    lines, steps = EventLines(), Steps(live=False)
+    for each in story.told:
+        lines.show(each)
+    printed = capsys.readouterr().out
+    assert "TodosChanged 1 of 2 done, [>] write" in printed
+    seen = ("judged by critic: refused; too short", "went back to step 1; steps 1 to 1 are left out: look elsewhere")
+    for each in story.told:
+        steps.show(each)
+    drawn = Viewport(at, 120, 30, FINE).last(reduce(after, story.told, LiveView()))
+    for text in (printed, capsys.readouterr().out, "\n".join(each.plain for each in drawn)):
+        assert all(line in text for line in seen)
+    assert any("todo: 1 of 2 done" in each.plain for each in drawn)

@@ -10,6 +10,7 @@ from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgresse
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
+from holdfast.core.conversation.todos import progress
 from holdfast.core.tools.code_mode import RUN_CODE
 from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.wire import execution_events
@@ -68,7 +69,7 @@ class Steps:
         """Whether the cursor stands behind a text that is being printed."""
         return self._text.under_way
 
-    def show(self, watched: Watched) -> None:  # noqa: C901  # one case per kind
+    def show(self, watched: Watched) -> None:  # noqa: C901, PLR0912  # one case per kind
         """Print what is new."""
         self.doing = _doing(watched) or self.doing
         match watched:
@@ -91,6 +92,8 @@ class Steps:
                 output.note_waiting(output.wait_text(watched))
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
+            case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+                output.note(_beside(watched))
             case execution_events.AgentHandedOff():
                 output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
                 self._agent = watched.to_agent
@@ -124,6 +127,10 @@ def _tell_failure(failed: AttemptFailed) -> None:
     """Print why an attempt has failed: whole before the run's first step, as nothing else is to be seen of it."""
     line = failed.line(datetime.now(UTC))
     output.note(line) if failed.step_number else output.say(line)
+
+
+def _beside(event: execution_events.AnswerJudged | execution_events.AgentWentBack) -> str:
+    return event.judgement.line if isinstance(event, execution_events.AnswerJudged) else event.step_back.line
 
 
 def _doing(watched: Watched) -> str:
@@ -217,6 +224,11 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{done.call.name} {done.call.id} {done.outcome}"
         case execution_events.TokenUsageReported():
             return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
+        case execution_events.TodosChanged():
+            under_way = (each.line for each in watched.todos if each.status == "in_progress")
+            return ", ".join((progress(watched.todos), *under_way))
+        case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+            return _beside(watched)
         case execution_events.AgentHandedOff():
             return handoff_text(watched.from_agent, watched.to_agent, watched.reason)
         case execution_events.McpToolsChanged():
