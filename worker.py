@@ -52,7 +52,6 @@ from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
-from holdfast.storage.records import Records
 from holdfast.telemetry.metrics_endpoint import metrics_address
 from holdfast.workspace.calls import WorkspaceCalls
 from holdfast.workspace.tools import WorkspaceTools
@@ -112,7 +111,8 @@ async def serve(
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
     workspaces = WorkspaceBackends(settings.workspaces, settings.data_dir, target(settings).namespace)
-    toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, workspaces, records, alone=tools_only))
+    calls = WorkspaceCalls(workspaces.by_name, records)
+    toolset = load_toolset(settings.modules).joined(_workspace_tools(settings, calls, alone=tools_only))
     if not tools_only:
         configured = with_configured(with_fetch_tool(toolset, results), os.environ, settings.agents_dir)
         toolset = RecordTools(records, whose).with_records_tool(configured)
@@ -142,13 +142,12 @@ async def serve(
             guardian=guardian,
             mcp=servers,
         )
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stopping, guardian)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
-    async with guardian, workspaces, workers:
+    async with guardian, workspaces, calls, workers:
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
@@ -159,18 +158,17 @@ async def serve(
         _say(f"{READY}: {where}, {what}{events}{read_at}")
         await stopping.wait()
         grace = serving.grace_seconds
-        longest = grace + STUBBORN_SECONDS + workers.closing_seconds  # a call can refuse to be cancelled
+        longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
         loop.call_later(longest, _end, 1, guardian)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
 
 
-def _workspace_tools(settings: Settings, workspaces: WorkspaceBackends, records: Records, *, alone: bool) -> Toolset:
+def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:
     """Return the tools of workspaces, where the settings have any; a worker that is for tools `alone` serves them."""
     if not settings.workspaces and not settings.workspace_queue:
         return Toolset()
-    calls = WorkspaceCalls(workspaces.by_name, records)
     return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
 
 

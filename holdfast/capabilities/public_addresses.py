@@ -28,7 +28,7 @@ _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _ENTRY: Final = re.compile(r"(\*\.)?[a-z0-9_.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
-_OURS: Final = tuple(
+_REFUSED_NETWORKS: Final = tuple(
     map(
         ip_network,
         (
@@ -42,7 +42,7 @@ _OURS: Final = tuple(
         ),
     )
 )
-"""Networks that are public by their numbers and lead elsewhere."""
+"""Networks that count as public by their numbers, and lead elsewhere."""
 
 
 class FetchRefused(Exception):
@@ -144,4 +144,6 @@ def is_public(address: Address) -> bool:
         if address.scope_id is not None:
             return False
     special = address.is_multicast or address.is_reserved or address.is_unspecified or not address.is_global
-    return not special and not any(address in network for network in _OURS if network.version == address.version)
+    return not special and not any(
+        address in network for network in _REFUSED_NETWORKS if network.version == address.version
+    )

@@ -1,6 +1,7 @@
 """The execution events of a run, reconstructed from its state where no worker can report them. Asks nobody.
 
-A state has the times of steps and tool calls; a model call's end is not among them, nor what hooks did.
+A state has the times of steps and tool calls; a model call's end is not among them, nor what hooks did, nor when the
+list of what is to do changed.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def reconstructed(state: AgentState, agent: str) -> Iterator[AnyObserved]:
             unpriced=done.step.unpriced,
             total_unpriced=unpriced,
         )
+        for back in (each for each in execution.steps_back if each.from_step == done.step.number):
+            yield execution_events.AgentWentBack(**envelope(done.completed_at, back.from_step), step_back=back)
     if execution.completed_at is not None:
         for kind, fields in _ends(state):
             yield kind(**envelope(execution.completed_at, state.step_count), **fields)
@@ -63,6 +66,9 @@ def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any
         yield answered_at, execution_events.InferenceResponseReceived, {"response": done.step.inference_response}
     calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
     yield from sorted(calls, key=lambda fields: fields[0])
+    if done.step.judgement is not None and done.step.judgement.completed_at is not None:
+        judged_at = done.step.judgement.completed_at
+        yield judged_at, execution_events.AnswerJudged, {"judgement": done.step.judgement}
     fields = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
     yield (
         done.completed_at,

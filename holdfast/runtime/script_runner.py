@@ -6,7 +6,9 @@ clock stands still, random numbers have a fixed seed, and there are no files, no
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -29,11 +31,20 @@ from holdfast.runtime.remote_tool_checks import checked_calls
 if TYPE_CHECKING:  # an extra
     import pydantic_monty
 
-SCRIPT_SECONDS_MAX: Final = 2.0
-"""How long a script may compute, waits for its calls left out: other scripts of the worker wait for their turn."""
+SCRIPT_CPU_SECONDS_MAX: Final = 2
+"""How long a script may compute, in CPU time: a busy machine takes nothing of it. Whole seconds, as RLIMIT_CPU has."""
 
-PROCESS_SECONDS_MAX: Final = 4.0
+SCRIPT_SECONDS_MAX: Final = 10.0
+"""How long it may take in all, waits for its calls left out: other scripts of the worker wait for their turn."""
+
+COUNTS_CPU: Final = hasattr(resource, "prlimit")
+"""Whether CPU time can be counted: on Linux. Elsewhere computing takes SCRIPT_CPU_SECONDS_MAX at most by the clock."""
+
+PROCESS_SECONDS_MAX: Final = SCRIPT_SECONDS_MAX + 2.0
 """When its process is killed, should it not end by itself."""
+
+OUT_OF_CPU: Final = "SIGXCPU"
+"""In the interpreter's report of a process that the kernel has ended at its CPU limit."""
 
 SCRIPT_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most memory of a script; a worker runs a few at once (`activities.scripts`)."""
@@ -88,16 +99,21 @@ def advance(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvan
     try:
         with (
             monty.Monty(min_processes=1, max_processes=1, request_timeout=PROCESS_SECONDS_MAX) as pool,
-            pool.checkout(limits=_LIMITS, os_policy=_POLICY, script_name="script.py") as session,
+            pool.checkout(limits=LIMITS, os_policy=_POLICY, script_name="script.py") as session,
         ):
+            limit_cpu(session.worker_pid)
             ended = script.run(session.feed_start(code, print_callback=printed))
             if ended is None:
                 return ScriptAdvance(calls=script.next_calls())
             return ScriptAdvance(output=_output(printed.output, ended.output, script.unawaited))
     except monty.MontyCrashedError as error:
-        if not error.timed_out:
+        if error.timed_out:
+            text = f"it took more than {SCRIPT_SECONDS_MAX:g} s and was ended"
+        elif OUT_OF_CPU in str(error):
+            text = f"it computed for more than {SCRIPT_CPU_SECONDS_MAX} s and was ended"
+        else:
             raise ScriptProcessLost(str(error)) from error
-        failed = _Ended("ScriptFailed", f"it computed for more than {PROCESS_SECONDS_MAX:g} s and was ended").error
+        failed = _Ended("ScriptFailed", "\n".join(filter(None, (text, printed.output.rstrip())))).error
     except monty.MontyError as error:
         shown = error.display() if isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError) else str(error)
         shown = clamped(shown, ERROR_CHARS_MAX // 2)
@@ -107,8 +123,8 @@ def advance(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvan
     return ScriptAdvance(error=failed)
 
 
-_LIMITS: Final[pydantic_monty.ResourceLimits] = {
-    "max_feed_duration_secs": SCRIPT_SECONDS_MAX,
+LIMITS: Final[pydantic_monty.ResourceLimits] = {
+    "max_feed_duration_secs": SCRIPT_SECONDS_MAX if COUNTS_CPU else SCRIPT_CPU_SECONDS_MAX,
     "max_memory": SCRIPT_MEMORY_BYTES_MAX,
     "max_recursion_depth": RECURSION_MAX,
     "max_suspensions": SUSPENSIONS_MAX,
@@ -120,6 +136,15 @@ _POLICY: Final[pydantic_monty.OSPolicy] = {
     "process_time": "zero",
     "random_start": {"seed": SEED},
 }
+
+
+def limit_cpu(pid: int | None) -> None:
+    """Have the kernel end a script's process at its CPU limit, without a core file; SCRIPT_SECONDS_MAX holds anyway."""
+    if pid is None or not COUNTS_CPU:
+        return
+    with suppress(OSError):  # it has just died, which its first answer shows
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (SCRIPT_CPU_SECONDS_MAX, SCRIPT_CPU_SECONDS_MAX + 1))
 
 
 class _Script:

@@ -26,8 +26,8 @@ READY: Final = "worker ready"
 PARTS: Final = MappingProxyType({"temporalio": "temporal", "obstore": "temporal"})
 """What every worker needs beyond the base install, with the extra that brings it."""
 
-STOP_SECONDS_MAX: Final = 15.0
-"""How long a worker may take to end: its calls' own grace and a little more; then it is killed."""
+STOP_SECONDS_MAX: Final = 20.0
+"""How long a worker may take to end: the grace of its calls, and ending their commands; then it is killed."""
 
 
 def app_folder() -> Path:

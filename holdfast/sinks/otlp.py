@@ -24,6 +24,7 @@ from holdfast.core.wire.execution_events import (
     AgentExecutionStopped,
     AgentHandedOff,
     AgentStepCompleted,
+    AnswerJudged,
     AnyObserved,
     ApprovalRequested,
     ApprovalResolved,
@@ -223,6 +224,9 @@ def _of_ends(event: AnyObserved) -> Mapping[str, Any]:
             return {"holdfast.status": "failed", "error.type": event.error.type}
         case StopSignalReceived():
             return {"holdfast.stop_reason": event.signal.reason.value}
+        case AnswerJudged():
+            judged = event.judgement
+            return {"holdfast.judge": judged.judge, "holdfast.judgement": judged.outcome, **_usage(judged.usage)}
         case AgentHandedOff():
             return {"gen_ai.agent.name": event.to_agent, "holdfast.handed_over_by": event.from_agent}
         case _:

@@ -19,6 +19,7 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, ToolExecution
+from holdfast.core.tools.code_mode import RUN_CODE
 from holdfast.core.wire import execution_events
 from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
 
@@ -149,6 +150,12 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _called(run, event, event.call_id, lambda call: replace(call, progress=event.line))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
+        case execution_events.TodosChanged():
+            return with_changes(run, todos=event.todos)
+        case execution_events.AnswerJudged():
+            return _step(run, event.step_number, lambda step: _beside(step, event.judgement.line))
+        case execution_events.AgentWentBack():
+            return _step(run, event.step_back.from_step, lambda step: _beside(step, event.step_back.line))
         case execution_events.AgentHandedOff():
             return with_changes(run, agent=event.to_agent)
         case execution_events.InferenceRequestStarted():
@@ -255,6 +262,10 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
     )
 
 
+def _beside(step: StepView, line: str) -> StepView:
+    return replace(step, beside=(*step.beside, line[:LIVE_RESULT_CHARS_MAX]))
+
+
 # --- calls
 
 
@@ -265,9 +276,22 @@ def _called(
     change: Callable[[CallView], CallView],
 ) -> RunView:
     def changed(step: StepView) -> StepView:
+        step = _with_nested(step, call_id)
         return replace(step, calls=tuple(change(each) if each.id == call_id else each for each in step.calls))
 
     return _step(run, event.step_number, changed)
+
+
+def _with_nested(step: StepView, call_id: str) -> StepView:
+    """Return the step with a call that one of its scripts makes: its id is that of the script's call and a number."""
+    parent_id = call_id.rpartition("/")[0]
+    if any(each.id == call_id for each in step.calls):
+        return step
+    if not any(each.id == parent_id and each.tool == RUN_CODE for each in step.calls):
+        return step
+    new = CallView(id=call_id, tool="", arguments={}, outcome=CallStage.WAITING, parent_call_id=parent_id)
+    place = max(n for n, each in enumerate(step.calls, 1) if parent_id in (each.id, each.parent_call_id))
+    return replace(step, calls=(*step.calls[:place], new, *step.calls[place:]))
 
 
 def _as_now(view: CallView, call: ToolCall, **changes: object) -> CallView:

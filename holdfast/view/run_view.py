@@ -80,6 +80,8 @@ class CallView(Frozen):
     """The run of the subagent that the call has started."""
     progress: SkipJsonSchema[str] = Field(default="", exclude=True)
     """How far the tool is, as it reported last."""
+    parent_call_id: SkipJsonSchema[str | None] = Field(default=None, exclude=True)
+    """The call whose script made this one."""
 
     @property
     def is_open(self) -> bool:
@@ -124,6 +126,8 @@ class StepView(Frozen):
     """Why the attempt before this one failed."""
     retry_at: SkipJsonSchema[datetime | None] = Field(default=None, exclude=True)
     """When this attempt begins, where it had not begun then."""
+    beside: SkipJsonSchema[tuple[str, ...]] = Field(default=(), exclude=True)
+    """What went on beside its calls, a line each: its answer judged, a return to an earlier step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +325,7 @@ def ended_call(ended: ToolExecution) -> CallView:
         cost=ended.cost,
         unpriced=ended.unpriced,
         attachments=ended.attachments,
+        parent_call_id=ended.parent_call_id,
     )
 
 
@@ -335,6 +340,7 @@ def _open_call(each: OpenCall) -> CallView:
         started_at=each.started_at,
         approval=each.approval,
         expires_at=each.expires_at,
+        parent_call_id=each.parent_call_id,
     )
 
 

@@ -8,13 +8,21 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, StorageFailed
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import missing_backend
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.workspace.backend import Workspace, WorkspaceBackend, WorkspaceLost, WorkspaceUnavailable
+from holdfast.workspace.backend import (
+    KILL_SECONDS_MAX,
+    Workspace,
+    WorkspaceBackend,
+    WorkspaceLost,
+    WorkspaceUnavailable,
+)
+from holdfast.workspace.background_tasks import BackgroundTasks
 from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_store import SnapshotStore
@@ -25,11 +33,16 @@ ROUNDS_MAX: Final = 4
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """The most that one answer may hold: a whole snapshot, and the output of a command."""
 
+SETTLE_SECONDS_MAX: Final = KILL_SECONDS_MAX + 1.0
+"""How long a worker that ends waits for cancelled calls and for what ends their commands."""
+
 RESTORED: Final = (
     "[the workspace was not there any more: its files are as the last call left them, and no program runs]"
 )
 
 UNSAVED: Final = "[no snapshot was made of the files ({}): they are lost if the workspace is]"
+
+CLOSED: Final = "[the snapshot lacks what is in {}: the mode of {} keeps it from being read]"
 
 OutputListener = Callable[[bytes], None]
 
@@ -50,12 +63,28 @@ class Answer:
 
 
 class WorkspaceCalls:
-    """Operations in workspaces, by the backends that a worker has. Safe to use from any event loop."""
+    """Operations in workspaces, by the backends that a worker has. Safe to use from any event loop.
+
+    As a context manager it ends when the commands of cancelled calls have, after SETTLE_SECONDS_MAX at the latest.
+    """
 
     def __init__(self, backends: Mapping[str, WorkspaceBackend], store: AttachmentStore) -> None:
         self.backends = backends
         self._snapshots = SnapshotStore(store)
-        self._endings = set[asyncio.Task[None]]()
+        self._under_way = BackgroundTasks()
+
+    @property
+    def closing_seconds(self) -> float:
+        """How long the end may take."""
+        return SETTLE_SECONDS_MAX if self.backends else 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._under_way.settle(self.closing_seconds)
 
     async def call(
         self,
@@ -106,19 +135,20 @@ class WorkspaceCalls:
     ) -> Answer:
         answer, contents = Answer(), list[bytes]()
         output, result = list[bytes](), list[bytes]()
-        try:
-            async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
-                async for kind, data in frames(received):
-                    if kind == OUTPUT:
-                        output.append(data)
-                        on_output(data)
-                    elif kind == CONTENT:
-                        contents.append(data)
-                    elif kind == RESULT:
-                        result.append(data)
-        except asyncio.CancelledError:
-            self._end(backend, workspace, str(header["call"]))
-            raise
+        with self._under_way.counted():
+            try:
+                async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
+                    async for kind, data in frames(received):
+                        if kind == OUTPUT:
+                            output.append(data)
+                            on_output(data)
+                        elif kind == CONTENT:
+                            contents.append(data)
+                        elif kind == RESULT:
+                            result.append(data)
+            except asyncio.CancelledError:
+                self._end(backend, workspace, str(header["call"]))
+                raise
         try:
             answer.result = json.loads(b"".join(result))
         except ValueError:
@@ -128,11 +158,9 @@ class WorkspaceCalls:
         return answer
 
     def _end(self, backend: WorkspaceBackend, workspace: Workspace, call: str) -> None:
-        """Have a cancelled call's command end, besides by its closed input; nobody waits for it."""
+        """Have a cancelled call's command end, besides by its closed input; only the worker's end waits for it."""
         request = request_bytes({"op": "kill", "call": call})
-        task = asyncio.get_running_loop().create_task(backend.kill(workspace, (request,)))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        self._under_way.start(backend.kill(workspace, (request,)))
 
     async def _restore(
         self, backend: WorkspaceBackend, workspace: Workspace, common: Mapping[str, Any], files: str
@@ -150,6 +178,8 @@ class WorkspaceCalls:
         if "left_out" in made:
             answer.notes = (*answer.notes, UNSAVED.format(f"{made['left_out']}; remove what need not be kept"))
             return
+        if "closed" in made:
+            answer.notes = (*answer.notes, _closed_note(made["closed"]))
         try:
             digest, parts = str(made["digest"]), unpacked(answer.contents)
             if digest != before:
@@ -157,6 +187,13 @@ class WorkspaceCalls:
             answer.snapshot = digest
         except StorageFailed as error:
             answer.notes = (*answer.notes, UNSAVED.format(error.message))
+
+
+def _closed_note(closed: Mapping[str, Any]) -> str:
+    names = [str(each) for each in closed["folders"]]
+    more = int(closed["count"]) - len(names)
+    listed = ", ".join(names) + (f" and {more} more folders" if more > 0 else "")
+    return CLOSED.format(listed, "this folder" if closed["count"] == 1 else "these folders")
 
 
 def unpacked(data: bytes) -> list[bytes]:

@@ -24,6 +24,7 @@ from typing import Final
 
 from holdfast.runtime.subprocesses import child_environment
 from holdfast.workspace.backend import KILL_SECONDS_MAX, Workspace, WorkspaceLost, WorkspaceUnavailable
+from holdfast.workspace.background_tasks import BackgroundTasks
 from holdfast.workspace.program import program
 
 FOLDER_LEASE_SECONDS: Final = 3600.0
@@ -37,6 +38,9 @@ CHUNK_BYTES: Final = 64 * 1024
 END_SECONDS: Final = 2.0
 """How long the program has to end its command once its input is closed."""
 
+CLOSE_SECONDS_MAX: Final = END_SECONDS + 1.0
+"""How long closing waits for programs to end."""
+
 ERROR_BYTES_MAX: Final = 2_000
 """How much of what the program writes to standard error is shown."""
 
@@ -47,7 +51,7 @@ class FolderBackend:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._swept_at = -SWEEP_SECONDS
-        self._endings = set[asyncio.Task[None]]()
+        self._endings = BackgroundTasks()
 
     async def ensure(self, workspace: Workspace) -> bool:
         """Make the folders unless they are there. Raises WorkspaceUnavailable."""
@@ -107,7 +111,7 @@ class FolderBackend:
 
     async def close(self) -> None:
         """Wait for the programs whose calls were cancelled."""
-        await asyncio.gather(*self._endings, return_exceptions=True)
+        await self._endings.settle(CLOSE_SECONDS_MAX)
 
     def _folders(self, workspace: Workspace) -> tuple[Path, Path]:
         folder = self._path / sha256(workspace.id.encode()).hexdigest()[:32]
@@ -139,9 +143,7 @@ class FolderBackend:
         if process.stdin is not None:
             process.stdin.close()
         if process.returncode is None:
-            task = asyncio.get_running_loop().create_task(_ended(process))
-            self._endings.add(task)
-            task.add_done_callback(self._endings.discard)
+            self._endings.start(_ended(process))
 
 
 async def _ended(process: Process) -> None:

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.record_store import AttachmentStore
@@ -36,6 +36,11 @@ class SnapshotFiles:
         if not files and place and place not in manifest.folders:
             raise InvalidInput(f"the workspace has no file or folder {path!r}; `ls` lists what it has")
         return files
+
+    async def closed(self, digest: str, path: str = ".") -> list[str]:
+        """Return the folders at, below and above `path` whose files the snapshot lacks: they were closed to it."""
+        manifest, place = await self._snapshots.manifest(digest), _place(path)
+        return [each for each in manifest.closed if _below(each, place) or _below(place, each)]
 
     async def read(self, digest: str, path: str) -> bytes:
         """Return a file's content, or a folder as a tar archive. Raises InvalidInput for what is not there.
@@ -70,11 +75,13 @@ class SnapshotFiles:
             files[where] = SnapshotFile(where, mode, len(content), sha256(content).hexdigest())
             contents.append(content)
         _check(files, folders, before.links)
-        manifest = {
+        manifest: dict[str, list[Any]] = {
             "files": sorted([*each] for each in files.values()),
             "folders": sorted([*each] for each in folders.items()),
             "links": sorted([*each] for each in before.links.items()),
         }
+        if before.closed:
+            manifest["closed"] = list(before.closed)
         data = json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode()
         made = sha256(data).hexdigest()
         await self._snapshots.write(made, [data, *contents], digest)

@@ -36,8 +36,8 @@ class Manifest:
     data: bytes
 
     @cached_property
-    def _value(self) -> Mapping[str, Sequence[Sequence[Any]]]:
-        value: Mapping[str, Sequence[Sequence[Any]]] = json.loads(self.data)
+    def _value(self) -> Mapping[str, Sequence[Any]]:
+        value: Mapping[str, Sequence[Any]] = json.loads(self.data)
         return value
 
     @cached_property
@@ -55,6 +55,11 @@ class Manifest:
         """The targets of the links by path, sorted."""
         return {str(path): str(target) for path, target in self._value["links"]}
 
+    @cached_property
+    def closed(self) -> tuple[str, ...]:
+        """The folders that the workspace's program could not look into: the snapshot lacks what they hold."""
+        return tuple(str(path) for path in self._value.get("closed", ()))
+
     @property
     def contents(self) -> set[str]:
         """The digests of the files' contents."""
@@ -62,7 +67,7 @@ class Manifest:
 
     def checked(self) -> Self:
         """Return this. Raises StorageFailed for a path that leads out: what runs in a workspace may have forged it."""
-        for path in (*self.files, *self.folders, *self.links):
+        for path in (*self.files, *self.folders, *self.links, *self.closed):
             if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
                 raise StorageFailed(f"the snapshot names the path {path[:200]!r}, which is none of a workspace's")
         return self

@@ -21,16 +21,21 @@ NO_BOUNDARY: Final = (
 )
 
 
+SWEEP_EVERY_SECONDS: Final = 300.0
+"""How often a worker sweeps: a container that was made and never started ends by no lease."""
+
+
 class WorkspaceBackends:
     """Those of these names: folders below `data_dir`, containers of the daemon at DOCKER_HOST for `namespace`.
 
-    Raises MissingPart where the package of one is not installed. As a context manager it tidies up at its beginning,
-    and closes them at its end; workspaces stay.
+    Raises MissingPart where the package of one is not installed. As a context manager it sweeps at its beginning and
+    from then on, and closes them at its end; workspaces stay.
     """
 
     def __init__(self, names: Sequence[str], data_dir: Path, namespace: str) -> None:
         self.by_name: Final[dict[str, WorkspaceBackend]] = {}
         self._namespace = namespace
+        self._sweeping: asyncio.Task[None] | None = None
         if "folder" in names:
             self.by_name["folder"] = FolderBackend(data_dir.absolute() / "workspaces")
         if "docker" in names:
@@ -50,10 +55,22 @@ class WorkspaceBackends:
         return DockerBackend(self._namespace, os.environ.get("DOCKER_HOST"))
 
     async def __aenter__(self) -> Self:
-        await asyncio.gather(*(each.sweep() for each in self.by_name.values()))
+        await self._sweep()
+        self._sweeping = asyncio.create_task(self._sweep_on())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self.by_name.values()), return_exceptions=True)
+
+    async def _sweep_on(self) -> None:
+        while self.by_name:
+            await asyncio.sleep(SWEEP_EVERY_SECONDS)
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        await asyncio.gather(*(each.sweep() for each in self.by_name.values()))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Toolset
+from holdfast import AgentDefinition, Toolset
 from holdfast.capabilities.web_pages import fetch_url
-from holdfast.capabilities.worker_capabilities import with_configured
-from holdfast.core.base.errors import InvalidInput
+from holdfast.capabilities.worker_capabilities import HOSTS_VARIABLE, SKILLS_VARIABLE, with_configured
+from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 
 
 def offered(folder: Path, **environment: str) -> list[str]:
@@ -43,3 +44,12 @@ def test_a_capability_of_the_users_own_counts_instead(tmp_path: Path) -> None:
 def test_what_is_configured_wrongly_is_refused(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=value):
         offered(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "setting"), [("fetch_url", HOSTS_VARIABLE), ("skills", SKILLS_VARIABLE)])
+def test_an_agent_without_what_it_names_is_told_the_setting(tmp_path: Path, name: str, setting: str) -> None:
+    agent, worker = AgentDefinition(name="clerk", capabilities=(name,)), with_configured(Toolset(), {}, tmp_path / "x")
+    with pytest.raises(DefinitionInvalid, match=f"'{name}', which is not there; a worker offers .* {setting} names"):
+        worker.equip(agent)
+    with pytest.raises(DefinitionInvalid, match=f"'{name}' is not there .*{setting}"):
+        AgentRegistry.of(agent).check(capabilities=worker.capabilities)

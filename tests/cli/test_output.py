@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import reduce
 from typing import cast
 from uuid import uuid4
 
 import pytest
 
-from holdfast import Agent
+from holdfast import Agent, AgentDefinition, tool
 from holdfast.cli.screens import output
 from holdfast.cli.screens.chat_output import ChatOutput
+from holdfast.cli.screens.progress_bars import FINE
 from holdfast.cli.screens.run_progress import EventLines, Steps
+from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
+<<<<<<< HEAD
 from holdfast.client.watch_events import AttemptFailed, Watched
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.wire.execution_events import StopSignalReceived
+=======
+from holdfast.client.watch_events import Watched
+from holdfast.core.conversation.judgements import Judgement
+from holdfast.core.conversation.steps_back import StepBack
+from holdfast.core.conversation.todos import Todo
+from holdfast.core.tools.code_mode import RUN_CODE, CodeMode
+from holdfast.events import AgentWentBack, AnswerJudged, TodosChanged
+>>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
+from holdfast.testing.script import Call, calls
+from holdfast.view.live_tree import LiveView, after
+from tests.view.stories import Story
 
 
 def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,3 +82,53 @@ async def test_a_handoff_stands_behind_its_step_now_and_later(capsys: pytest.Cap
     printed = capsys.readouterr().out
     assert printed.index("billing goes on") < printed.index("It is paid.")
     assert output.outcome(state)["agent"] == "billing"
+
+
+async def test_the_calls_of_a_script_stand_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    agent = AgentDefinition(name="coder", tools="all", code=CodeMode())
+    code = "import asyncio\nawait asyncio.gather(add(1, 2), add(3, 4))"
+    wanted = calls(Call(RUN_CODE, {"code": code}), Call("add", {"a": 5, "b": 6}))
+    driver = LocalDriver(agent, model=ScriptedModel([wanted, say("done")]), tools=[add])
+    events: list[Watched] = []
+    driver.wiretap(lambda event: events.append(cast("Watched", event)))
+    await driver.execute("go")
+    lines = EventLines()
+    for each in events:
+        lines.show(each)
+    of_add = [each for each in capsys.readouterr().out.splitlines() if " add " in each]
+    indented = ["   ToolCall" in each for each in of_add]
+    assert indented == [True] * 4 + [False] * 2, "those of the script, and then the model's own"
+    view = reduce(after, events, LiveView())
+    assert view.root is not None
+    drawn = [each.plain for each in Viewport(view.root.started_at or datetime.now(UTC), 100, 30, FINE).last(view)]
+    marked = [f"{FINE.succeeded} {name}(" for name in (RUN_CODE, "add")]
+    at = [each.index(call) for each in drawn for call in marked if call in each]
+    assert len(at) == 4
+    assert at[1] == at[2] > at[0] == at[3]
+
+
+def test_a_list_a_judgement_and_a_step_back_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime.now(UTC)
+    story = Story().begins().asks().answers("the answer")
+    todos = (Todo(text="look", status="done"), Todo(text="write", status="in_progress"))
+    judgement = Judgement(judge="critic", outcome="refused", reasons=("too short",), started_at=at, completed_at=at)
+    story.tell(TodosChanged, todos=todos)
+    story.tell(AnswerJudged, judgement=judgement)
+    story.tell(AgentWentBack, step_back=StepBack(from_step=1, to_step=1, note="look elsewhere", at=at))
+    lines, steps = EventLines(), Steps(live=False)
+    for each in story.told:
+        lines.show(each)
+    printed = capsys.readouterr().out
+    assert "TodosChanged 1 of 2 done, [>] write" in printed
+    seen = ("judged by critic: refused; too short", "went back to step 1; steps 1 to 1 are left out: look elsewhere")
+    for each in story.told:
+        steps.show(each)
+    drawn = Viewport(at, 120, 30, FINE).last(reduce(after, story.told, LiveView()))
+    for text in (printed, capsys.readouterr().out, "\n".join(each.plain for each in drawn)):
+        assert all(line in text for line in seen)
+    assert any("todo: 1 of 2 done" in each.plain for each in drawn)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,8 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CALLS_MAX, CodeMode
 from holdfast.core.tools.tools import tool
 from holdfast.local import LocalDriver
+from holdfast.runtime import script_runner
+from holdfast.runtime.script_runner import COUNTS_CPU
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
@@ -147,7 +152,9 @@ REFUSED = {
     "().__class__.__base__.__subclasses__()": "AttributeError",
     "(lambda: 0).__globals__": "AttributeError",
     "eval(\"__import__('os')\")": "NameError",
-    "while True: pass": "TimeoutError",
+    "print('on')\nwhile True: pass": "it computed for more than 2 s and was ended\non"
+    if COUNTS_CPU
+    else "TimeoutError",
     "x = 'a' * 10**9": "MemoryError",
     "x = [0]\nwhile True: x = x + x": "MemoryError",
     "10**10**8": "MemoryError",
@@ -170,6 +177,34 @@ async def test_what_a_script_may_not_do_is_refused(code: str) -> None:
     assert script.error is not None, script.result
     assert script.error.type == "ScriptFailed"
     assert REFUSED[code] in script.error.message
+
+
+@pytest.mark.skipif(not COUNTS_CPU, reason="CPU time is counted on Linux")
+async def test_a_busy_machine_takes_nothing_of_a_scripts_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, waited = script_runner.limit_cpu, list[int]()
+
+    def busy(pid: int | None) -> None:
+        limit(pid)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on(stopped: int = pid) -> None:
+            waited.append(stopped)
+            os.kill(stopped, signal.SIGCONT)
+
+        threading.Timer(2 * script_runner.SCRIPT_CPU_SECONDS_MAX, go_on).start()
+
+    monkeypatch.setattr(script_runner, "limit_cpu", busy)
+    state, _ = await ran("sum(range(1000))")
+    assert (executions(state)[0].result, len(waited)) == ("499500", 1)
+
+
+async def test_the_clock_ends_a_script_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(script_runner, "LIMITS", {**script_runner.LIMITS, "max_feed_duration_secs": 0.5})
+    state, _ = await ran("while True: pass")
+    assert "TimeoutError" in str(executions(state)[0].error)
 
 
 async def test_clock_and_random_numbers_are_the_same_each_time() -> None:

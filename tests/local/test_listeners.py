@@ -13,18 +13,26 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.client.events_from_state import reconstructed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, hook
-from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.policies import ApprovalRule, Critique
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.tools import tool
 from holdfast.core.wire import execution_events
-from holdfast.core.wire.execution_events import Observed, StopSignalReceived, ToolCallCompleted
+from holdfast.core.wire.execution_events import (
+    AgentWentBack,
+    AnswerJudged,
+    Observed,
+    StopSignalReceived,
+    TodosChanged,
+    ToolCallCompleted,
+)
 from holdfast.local import LocalDriver, listeners
 from holdfast.testing.script import Call, Reply, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
@@ -38,6 +46,7 @@ NAMED = {
     *("StopSignalReceived", "AgentExecutionStopped", "AgentExecutionCompleted", "AgentExecutionFailed"),
     *("SubagentSpawned", "SubagentCompleted", "ApprovalRequested", "ApprovalResolved", "MessageInjected"),
     *("HookExecuted", "AgentHandedOff", "InputRequested", "InputResolved", "McpToolsChanged"),
+    *("TodosChanged", "AnswerJudged", "AgentWentBack"),
 }
 
 
@@ -60,9 +69,9 @@ async def told(driver: LocalDriver, budget: ExecutionBudget | None = None) -> tu
     return events, state
 
 
-def test_there_are_the_twenty_four_events_of_the_specification() -> None:
+def test_there_are_the_twenty_seven_events_of_the_specification() -> None:
     assert {kind.__name__ for kind in Observed.__subclasses__()} == NAMED
-    assert len(NAMED) == 24
+    assert len(NAMED) == 27
 
 
 async def test_a_run_that_completes_is_told_in_order() -> None:
@@ -273,3 +282,40 @@ async def test_a_coroutine_listener_that_does_not_end_is_left_behind(
     state = await LocalDriver(AGENT, model=ScriptedModel([say("done")])).wiretap(stuck).execute("Do it.")
     assert (state.final_response, len(begun)) == ("done", 1)
     assert "misses some" in caplog.text
+
+
+def worker_on_a_list(request: dict[str, Any]) -> Reply:
+    """Write a list, write it again, go back, and give two answers, of which the second is accepted."""
+    text, first = str(request["messages"]), str(request["messages"][0]["content"])
+    if first.startswith("You judge"):
+        return say(
+            '{"accepted": true, "reasons": []}' if "better" in text else '{"accepted": false, "reasons": ["too short"]}'
+        )
+    if "not accepted" in text:
+        return say("a better answer")
+    if "Your note" in text:
+        return say("an answer")
+    if "written:" not in text:
+        return call("write_todos", items=[{"text": "look", "status": "in_progress"}, {"text": "write"}])
+    if text.count("written:") == 1:
+        return call("write_todos", items=[{"text": "look", "status": "in_progress"}, {"text": "write"}])
+    return call("go_back", step=1, note="look elsewhere")
+
+
+async def test_a_list_a_judgement_and_a_step_back_are_told() -> None:
+    agent = AgentDefinition(name="clerk", capabilities=("todo", "go_back"), critique=Critique(rubric="It is long."))
+    events, state = await told(LocalDriver(agent, model=ScriptedModel(worker_on_a_list)))
+    own = [event for event in events if event.parent_agent_id is None]
+    listed, back, *judged = [each for each in own if isinstance(each, TodosChanged | AgentWentBack | AnswerJudged)]
+    assert isinstance(listed, TodosChanged)
+    assert (listed.step_number, listed.todos) == (1, state.todos), "a list that stays the same is no change"
+    assert isinstance(back, AgentWentBack)
+    assert (back.step_number, back.step_back) == (3, state.running.steps_back[0])
+    steps = [step for step in state.steps if step.judgement is not None]
+    outcomes = [each.judgement.outcome for each in judged if isinstance(each, AnswerJudged)]
+    assert outcomes == [step.judgement.outcome for step in steps if step.judgement] == ["refused", "accepted"]
+    assert [each.step_number for each in judged] == [step.number for step in steps]
+    after = [names(own)[own.index(each) + 1] for each in (listed, back, judged[0])]
+    assert after == ["ToolCallCompleted", "ContinuationEvaluated", "AgentStepCompleted"]
+    rebuilt = [each for each in reconstructed(state, "clerk") if isinstance(each, AgentWentBack | AnswerJudged)]
+    assert [type(each) for each in rebuilt] == [AgentWentBack, AnswerJudged, AnswerJudged]

@@ -89,13 +89,16 @@ def test_every_reason_outcome_and_hook_place_is_met_by_some_scenario() -> None:
     assert {triggers[name] for scenario in scenarios for name in scenario.agent.hooks or ()} == set(Trigger)
 
 
-OF_MCP_SERVERS = {"McpToolsChanged", "InputRequested", "InputResolved"}
-"""What MCP servers alone bring about, which scenarios do not have (tests/workflows/test_mcp_catalogs.py)."""
+ELSEWHERE = {
+    *("McpToolsChanged", "InputRequested", "InputResolved"),  # of MCP servers: tests/workflows/test_mcp_catalogs.py
+    *("TodosChanged", "AnswerJudged", "AgentWentBack"),  # of capabilities: tests/local/test_listeners.py
+}
+"""What scenarios do not have."""
 
 
 def test_every_kind_of_observable_event_is_told_by_some_scenario() -> None:
     told = {name for path in CASES.glob("*.yaml") for name in load(path).expect.observed or ()}
-    assert told | OF_MCP_SERVERS == {kind.__name__ for kind in Observed.__subclasses__()}
+    assert told | ELSEWHERE == {kind.__name__ for kind in Observed.__subclasses__()}
 
 
 async def test_a_run_that_is_as_expected_disappoints_nobody(

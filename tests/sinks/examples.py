@@ -8,9 +8,12 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.input_requests import InputRequest
+from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.todos import Todo
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -20,6 +23,8 @@ from holdfast.core.wire.execution_events import (
     AgentHandedOff,
     AgentStepCompleted,
     AgentStepStarted,
+    AgentWentBack,
+    AnswerJudged,
     AnyObserved,
     ApprovalRequested,
     ApprovalResolved,
@@ -34,6 +39,7 @@ from holdfast.core.wire.execution_events import (
     StopSignalReceived,
     SubagentCompleted,
     SubagentSpawned,
+    TodosChanged,
     TokenUsageReported,
     ToolCallBlocked,
     ToolCallCompleted,
@@ -139,6 +145,21 @@ EVENTS: tuple[AnyObserved, ...] = (
     ),
     AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
     McpToolsChanged(*_E, 0, server="shop", added=("shop_refund",), changed=("shop_pay",)),
+    TodosChanged(*_E, 1, todos=(Todo(text="Find the order.", status="done"), Todo(text="Refund it."))),
+    AnswerJudged(
+        *_E,
+        2,
+        judgement=Judgement(
+            judge="critic",
+            outcome="refused",
+            reasons=("The amount is missing.",),
+            started_at=AT - timedelta(seconds=1),
+            completed_at=AT,
+            usage=Usage(input_tokens=60, output_tokens=12),
+            cost=0.0001,
+        ),
+    ),
+    AgentWentBack(*_E, 2, step_back=StepBack(from_step=2, to_step=1, note="It is order 18.", at=AT)),
     AgentHandedOff(*_E, 1, from_agent="clerk", to_agent="billing", reason="a question about a bill"),
 )
 """Every kind once; no execution has them all."""

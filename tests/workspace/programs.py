@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.workspace.inside.frames import request_bytes
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.program import program
 
 SECONDS_MAX = 60
+
+UNPRIVILEGED = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
+"""Starts a program that modes hold for: root's capabilities open every folder."""
+
+modes_hold = pytest.mark.skipif(
+    bool(UNPRIVILEGED) and shutil.which("setpriv") is None,
+    reason="root needs setpriv, which lays its capabilities down",
+)
 
 
 @dataclass
@@ -32,11 +44,12 @@ class Inside:
     root: Path
     runtime: Path
     files: str = EMPTY
+    prefix: tuple[str, ...] = ()
 
     @classmethod
-    def below(cls, path: Path) -> Inside:
-        """Return a workspace in new folders below `path`."""
-        made = cls(path / "files", path / "runtime")
+    def below(cls, path: Path, prefix: tuple[str, ...] = ()) -> Inside:
+        """Return a workspace in new folders below `path`; the command `prefix` starts its program."""
+        made = cls(path / "files", path / "runtime", prefix=prefix)
         for each in (made.root, made.runtime):
             each.mkdir(parents=True)
         return made
@@ -44,7 +57,7 @@ class Inside:
     def start(self, header: dict[str, Any], body: bytes = b"") -> subprocess.Popen[bytes]:
         """Start the program with a request; its input stays open."""
         common = {"execution": "run", "files": self.files, "call": "call", "snapshot": True, "timeout": SECONDS_MAX}
-        argv = [sys.executable, "-I", "-S", "-c", program(), str(self.root), str(self.runtime)]
+        argv = [*self.prefix, sys.executable, "-I", "-S", "-c", program(), str(self.root), str(self.runtime)]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(request_bytes({**common, **header}, body))

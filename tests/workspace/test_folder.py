@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,15 @@ from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.storage.records import Records
 from holdfast.workspace.backend import Workspace
+<<<<<<< HEAD
 from holdfast.workspace.calls import RESTORED, WorkspaceCalls
+=======
+from holdfast.workspace.calls import CLOSED, WorkspaceCalls
+>>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594
 from holdfast.workspace.folder import FolderBackend
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
+from tests.workspace.programs import UNPRIVILEGED, modes_hold
 
 PROFILE = WorkspaceProfile(backend="folder")
 
@@ -53,6 +60,7 @@ async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -
     assert [each.contents for each in answers] == [b"1499\n"] * 8
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("began", [True, False])
 async def test_the_files_that_a_workspace_begins_with_are_not_called_the_last_calls(
     tmp_path: Path, *, began: bool
@@ -66,3 +74,20 @@ async def test_the_files_that_a_workspace_begins_with_are_not_called_the_last_ca
     context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=profile, files=files))
     answer = await calls.call(context, {"op": "list"})
     assert answer.notes == (() if began else (RESTORED,))
+=======
+@modes_hold
+async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([*UNPRIVILEGED, sys.executable])} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
+    answer = await calls.call(context, {"op": "run", "shell": "mkdir -m 0 secret", "timeout": 60})
+    assert answer.notes == (CLOSED.format("secret", "this folder"),)
+    many = {"op": "run", "shell": "for each in $(seq 100 120); do mkdir -m 0 $each; done", "timeout": 60}
+    (note,) = (await calls.call(ToolContext("run", "key", 1, workspace=context.workspace), many)).notes
+    assert "108, 109 and 12 more folders" in note
+>>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594

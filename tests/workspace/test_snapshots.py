@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.workspace.calls import unpacked
 from holdfast.workspace.inside.paths import Root
-from holdfast.workspace.inside.snapshots import EMPTY, FILE_BYTES_MAX, FILES_MAX, take
+from holdfast.workspace.inside.snapshots import CLOSED_SHOWN_MAX, EMPTY, FILE_BYTES_MAX, FILES_MAX, take
 from holdfast.workspace.snapshot_store import EMPTY_MANIFEST, Manifest
-from tests.workspace.programs import Inside
+from tests.workspace.programs import UNPRIVILEGED, Inside, modes_hold
 
 
 @pytest.fixture
@@ -117,3 +117,31 @@ def test_a_file_that_a_command_has_closed_to_us_is_why_no_snapshot_is_made(
     request = {"execution": "run", "files": inside.files}
     taken = take(Root(str(inside.root)), str(inside.runtime), request)
     assert taken == {"left_out": "Permission denied: closed"}
+
+
+@modes_hold
+def test_folders_closed_to_the_program_stand_in_the_manifest_and_the_result(tmp_path: Path) -> None:
+    inside = Inside.below(tmp_path / "1", UNPRIVILEGED)
+    closing = "chmod 000 secret; chmod 300 in/unlisted; chmod 400 in/unsearched; chmod 500 open"
+    making = "mkdir -p secret in/unlisted in/unsearched open; for each in * in/*; do touch $each/x; done"
+    ran = inside.shell(f"{making}; {closing}")
+    closed = ["in/unlisted", "in/unsearched", "secret"]
+    assert ran.result["snapshot"]["closed"] == {"folders": closed, "count": 3}
+    manifest = Manifest(unpacked(ran.contents)[0]).checked()
+    assert (manifest.closed, [*manifest.files]) == (tuple(closed), ["in/x", "open/x"])
+    again = inside.shell("true").result["snapshot"]
+    assert (again["contents"], again["closed"]["count"]) == (0, 3), "it is told as long as it is so"
+    other = Inside.below(tmp_path / "2", UNPRIVILEGED)
+    other.ask({"op": "restore", "files": inside.files}, ran.contents)
+    other.files = inside.files
+    other.shell("true")
+    assert other.files == inside.files
+    opened = inside.shell("chmod 700 secret in/*").result["snapshot"]
+    assert "closed" not in opened
+
+
+@modes_hold
+def test_of_many_closed_folders_a_result_names_the_first(tmp_path: Path) -> None:
+    inside = Inside.below(tmp_path, UNPRIVILEGED)
+    closed = inside.shell("for each in $(seq 100 199); do mkdir -m 0 $each; done").result["snapshot"]["closed"]
+    assert closed == {"folders": [str(each) for each in range(100, 100 + CLOSED_SHOWN_MAX)], "count": 100}

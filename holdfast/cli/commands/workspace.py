@@ -58,19 +58,21 @@ def workspace(
 
 
 def _list(settings: Settings, reference: str, path: str, *, as_json: bool) -> None:
-    async def ask(holdfast: Holdfast) -> tuple[str, list[SnapshotFile]]:
+    async def ask(holdfast: Holdfast) -> tuple[str, list[SnapshotFile], list[str]]:
         from holdfast.client.workspace_files import latest_snapshot, snapshot_files
 
-        digest = await latest_snapshot(holdfast, reference)
-        return digest, await snapshot_files(holdfast).listed(digest, path)
+        digest, files = await latest_snapshot(holdfast, reference), snapshot_files(holdfast)
+        return digest, await files.listed(digest, path), await files.closed(digest, path)
 
-    digest, files = ask_server(settings, ask)
+    digest, files, closed = ask_server(settings, ask)
     if as_json:
         entries = [{**each._asdict(), "mode": f"{each.mode:o}"} for each in files]
-        output.as_json({"snapshot": digest, "files": entries})
+        output.as_json({"snapshot": digest, "files": entries, "closed": closed})
         return
     for each in files:
         output.say(f"{each.size:>12,}  {_shown(each.path)}")
+    for folder in closed:
+        output.say(f"{'?':>12}  {_shown(folder)}/ (its mode kept its files out of the snapshot)")
 
 
 def _get(settings: Settings, reference: str, path: str, out: str, *, force: bool, as_json: bool) -> None:

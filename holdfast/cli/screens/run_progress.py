@@ -10,6 +10,8 @@ from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgresse
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
+from holdfast.core.conversation.todos import progress
+from holdfast.core.tools.code_mode import RUN_CODE
 from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.wire import execution_events
 
@@ -67,7 +69,7 @@ class Steps:
         """Whether the cursor stands behind a text that is being printed."""
         return self._text.under_way
 
-    def show(self, watched: Watched) -> None:  # noqa: C901  # one case per kind
+    def show(self, watched: Watched) -> None:  # noqa: C901, PLR0912  # one case per kind
         """Print what is new."""
         self.doing = _doing(watched) or self.doing
         match watched:
@@ -90,6 +92,8 @@ class Steps:
                 output.note_waiting(output.wait_text(watched))
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
+            case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+                output.note(_beside(watched))
             case execution_events.AgentHandedOff():
                 output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
                 self._agent = watched.to_agent
@@ -125,6 +129,10 @@ def _tell_failure(failed: AttemptFailed) -> None:
     output.note(line) if failed.step_number else output.say(line)
 
 
+def _beside(event: execution_events.AnswerJudged | execution_events.AgentWentBack) -> str:
+    return event.judgement.line if isinstance(event, execution_events.AnswerJudged) else event.step_back.line
+
+
 def _doing(watched: Watched) -> str:
     """Return what begins with an event; empty where nothing does."""
     match watched:
@@ -153,6 +161,8 @@ class EventLines:
 
     def __init__(self) -> None:
         self._text = StreamedText()
+        self._scripts: set[tuple[str, str]] = set()
+        """The scripts that run: their executions and calls."""
 
     def show(self, watched: Watched) -> None:
         """Print what is new."""
@@ -165,7 +175,38 @@ class EventLines:
             return
         when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
-        output.event(f"{when:9}{where}", watched.kind, _detail(watched))
+        output.event(f"{when:9}{where}", f"{self._indent(watched)}{watched.kind}", _detail(watched))
+
+    def _indent(self, watched: Watched) -> str:
+        """Return what stands before the kind: an event of a call that a script makes stands below the script's."""
+        match watched:
+            case execution_events.ToolCallStarted(call=call) if call.name == RUN_CODE:
+                self._scripts.add((watched.execution_id, call.id))
+            case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
+                self._scripts.discard((watched.execution_id, watched.tool_execution.call.id))
+            case execution_events.AgentExecutionStopped():  # a script that was cut off has no end of its own
+                self._scripts = {each for each in self._scripts if each[0] != watched.execution_id}
+            case _:
+                pass
+        script = (watched.execution_id, _call_id(watched).rpartition("/")[0])
+        return "  " if script in self._scripts else ""
+
+
+def _call_id(watched: Watched) -> str:
+    """Return the id of the call that an event is about; empty where it is about none."""
+    match watched:
+        case (
+            execution_events.ToolCallStarted()
+            | execution_events.ApprovalRequested()
+            | execution_events.InputRequested()
+        ):
+            return watched.call.id
+        case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
+            return watched.tool_execution.call.id
+        case execution_events.ApprovalResolved() | execution_events.InputResolved() | ToolProgressed():
+            return watched.call_id
+        case _:
+            return ""
 
 
 def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kind
@@ -183,6 +224,11 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{done.call.name} {done.call.id} {done.outcome}"
         case execution_events.TokenUsageReported():
             return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
+        case execution_events.TodosChanged():
+            under_way = (each.line for each in watched.todos if each.status == "in_progress")
+            return ", ".join((progress(watched.todos), *under_way))
+        case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+            return _beside(watched)
         case execution_events.AgentHandedOff():
             return handoff_text(watched.from_agent, watched.to_agent, watched.reason)
         case execution_events.McpToolsChanged():

@@ -238,7 +238,8 @@ class Viewport:
         if step.retry and under_way:
             retry = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
             below.insert(0, Node(Text(retry, "yellow")))
-        return Node(label, (*below, *self._calls(view, step, detail, depth)))
+        beside = (Node(Text(_line(line), "yellow")) for line in step.beside)
+        return Node(label, (*below, *self._calls(view, step, detail, depth), *beside))
 
     def _answer(self, step: StepView, detail: Detail, depth: int, *, under_way: bool) -> list[Text]:
         """Return the end of what the model says; of a step that is over and had calls, a line."""
@@ -254,15 +255,19 @@ class Viewport:
         return [each for each in folded if each.plain.strip()][-lines:]
 
     def _calls(self, view: LiveView, step: StepView, detail: Detail, depth: int) -> Iterator[Node]:
-        """Give the calls in their order; where there are too many, those without an end come first."""
+        """Give the calls in their order, those of a script below it; of too many, those without an end come first."""
         calls: Sequence[CallView] = step.calls
         if len(calls) > detail.calls:
             chosen = sorted(calls, key=lambda call: not call.is_open)[: detail.calls]
             calls = [call for call in step.calls if call in chosen][: detail.calls]
+        shown = {call.id for call in calls}
         for call in calls:
+            if call.parent_call_id in shown:
+                continue
             child = view.run(call.execution_id)
             below = () if child is None else (self._node(view, child, detail, depth + 1),)
-            yield Node(self._call(call), below)
+            nested = (Node(self._call(each)) for each in calls if each.parent_call_id == call.id)
+            yield Node(self._call(call), (*below, *nested))
         if hidden := len(step.calls) - len(calls):
             yield Node(Text(f"{self.glyphs.more} {counted(hidden, 'more call')}", "dim"))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Final
 
 from pydantic import SkipValidation
 
@@ -11,10 +12,18 @@ from holdfast.core.agent.capability_prompts import PromptFunction
 from holdfast.core.agent.definition import AgentDefinition, Text
 from holdfast.core.agent.tool_selection import ALL, chosen, named
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
-from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import DefinitionInvalid
 from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.names import Name, Names
+
+CONFIGURED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fetch_url": "a worker offers it for the hosts that its HOLDFAST_FETCH_HOSTS names",
+        "skills": "a worker offers those of the folder that its HOLDFAST_SKILLS names",
+    }
+)
+"""What has a worker offer a capability of ours that it has by its environment alone."""
 
 
 class Capability(Frozen):
@@ -35,6 +44,11 @@ class Capability(Frozen):
     def fixed_prompt(self) -> str:
         """Its prompt, unless a function makes it."""
         return self.prompt if isinstance(self.prompt, str) else ""
+
+
+def capability_suggestion(name: str, offered: Collection[str]) -> str:
+    """Return what to do about a capability that is not offered, as the end of an error's sentence."""
+    return CONFIGURED.get(name) or suggestion(name, offered)
 
 
 def prompt_functions(
@@ -104,8 +118,8 @@ def _bundles_of(definition: AgentDefinition, capabilities: Iterable[Capability])
     by_name: Mapping[str, Capability] = {capability.name: capability for capability in capabilities}
     for name in definition.capabilities:
         if name not in by_name:
-            text = f"agent {definition.name!r} names the capability {name!r}, {nearest(name, by_name)}"
-            raise DefinitionInvalid(text)
+            text = f"agent {definition.name!r} names the capability {name!r}, which is not there"
+            raise DefinitionInvalid(f"{text}; {capability_suggestion(name, by_name)}")
     return tuple(by_name[name] for name in definition.capabilities)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.agent.assistants import assistant_names
-from holdfast.core.agent.capability_bundles import Capability, hook_names, tool_names
+from holdfast.core.agent.capability_bundles import Capability, capability_suggestion, hook_names, tool_names
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -173,7 +173,7 @@ class _Nameable:
         yield from _unknown(whose, "tools_deny", agent.tools_deny, tools)
         yield from self._too_many_tools(agent)
         yield from _unknown(whose, "hooks", named(agent.hooks), self.hooks)
-        yield from _unknown(whose, "capabilities", agent.capabilities, bundles)
+        yield from _unknown(whose, "capabilities", agent.capabilities, bundles, capability_suggestion)
         yield from _unknown(whose, "subagents", agent.subagents, self.agents)
         yield from _unknown(whose, "handoffs", agent.handoffs, self.agents)
         for field, name in assistant_names(agent).items():
@@ -194,12 +194,18 @@ class _Nameable:
             yield f"agent {agent.name!r}, tools: {text} (name the ones it needs)"
 
 
-def _unknown(whose: str, field: str, names: Iterable[str], choices: Sequence[str] | None) -> Iterator[str]:
+def _unknown(
+    whose: str,
+    field: str,
+    names: Iterable[str],
+    choices: Sequence[str] | None,
+    suggest: Callable[[str, Sequence[str]], str] = suggestion,
+) -> Iterator[str]:
     if choices is None:
         return
     for name in names:
         if name not in choices:
-            yield f"{whose}, {field}: {name!r} is not there ({suggestion(name, choices)})"
+            yield f"{whose}, {field}: {name!r} is not there ({suggest(name, choices)})"
 
 
 def _share(names: Sequence[str], available: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
-"""Execution events: the twenty-four kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
+"""Execution events: the twenty-seven kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
     AgentExecutionStarted  (McpToolsChanged)
       AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
         (ApprovalRequested  ApprovalResolved)  ToolCallStarted  (InputRequested  InputResolved)
-        ToolCallCompleted | ToolCallBlocked
+        (TodosChanged)  ToolCallCompleted | ToolCallBlocked
         (SubagentSpawned  SubagentCompleted)
-      AgentStepCompleted  TokenUsageReported  ContinuationEvaluated  (AgentHandedOff)
+      (AnswerJudged)  AgentStepCompleted  TokenUsageReported  (AgentWentBack)  ContinuationEvaluated  (AgentHandedOff)
     AgentExecutionStopped  (hooks of the end)  AgentExecutionCompleted | AgentExecutionFailed
 
     at any time: StopSignalReceived  MessageInjected  HookExecuted
@@ -31,9 +31,12 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.input_requests import InputAction, InputRequest
+from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
+from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.todos import Todo
 from holdfast.core.conversation.verdicts import Approval, Decision
 
 
@@ -138,6 +141,30 @@ class ContinuationEvaluated(Observed):
     kind: Literal["ContinuationEvaluated"] = field(default="ContinuationEvaluated", kw_only=True)
     should_stop: bool
     overridden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TodosChanged(Observed):
+    """The agent's list of what is to do is another one: all of it as it is now."""
+
+    kind: Literal["TodosChanged"] = field(default="TodosChanged", kw_only=True)
+    todos: tuple[Todo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJudged(Observed):
+    """The judgement of a final answer has ended, also where it brought no verdict."""
+
+    kind: Literal["AnswerJudged"] = field(default="AnswerJudged", kw_only=True)
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWentBack(Observed):
+    """The agent left steps of its own out of its sight, with a note."""
+
+    kind: Literal["AgentWentBack"] = field(default="AgentWentBack", kw_only=True)
+    step_back: StepBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +353,9 @@ AnyObserved = Annotated[
     | AgentStepCompleted
     | TokenUsageReported
     | ContinuationEvaluated
+    | TodosChanged
+    | AnswerJudged
+    | AgentWentBack
     | AgentHandedOff
     | McpToolsChanged
     | StopSignalReceived

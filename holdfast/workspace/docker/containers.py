@@ -70,7 +70,7 @@ class Containers:
         name = container_name(workspace.id, self._namespace)
         labels = container_labels(workspace, self._namespace)
         known = self._known.get(name)
-        if known is not None and known.profile == labels[LABEL_PROFILE] and await self._renewed_lately(known):
+        if known is not None and known.profile == labels[LABEL_PROFILE] and await self._renew_if_due(known):
             return False
         try:
             async with asyncio.timeout(ENSURE_SECONDS_MAX):
@@ -87,8 +87,8 @@ class Containers:
         self._known[name] = _ContainerLease(labels[LABEL_PROFILE], identity, time.monotonic())
         return created
 
-    async def _renewed_lately(self, known: _ContainerLease) -> bool:
-        """Renew the lease unless that was done a moment ago; return whether the container still runs."""
+    async def _renew_if_due(self, known: _ContainerLease) -> bool:
+        """Renew the lease unless that was done within RENEWED_SECONDS_MAX; return whether the container still runs."""
         if time.monotonic() - known.renewed < RENEWED_SECONDS_MAX:
             return True
         if not await self._signalled(known.identity, RENEWAL_SIGNAL):

@@ -33,7 +33,7 @@ FRAME_HEADER: Final = struct.Struct(">cI")
 """What `inside.frames` puts before each frame: its kind and its size."""
 
 
-class AnswerEnd:
+class AnswerScanner:
     """Looks through an answer for its last frame: an answer without a result is a loss."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class DockerBackend:
         """
         async with self._containers.program(workspace) as stream:
             sending = asyncio.create_task(_send(stream, request))
-            complaint, answer = b"", AnswerEnd()
+            complaint, answer = b"", AnswerScanner()
             try:
                 async for source, data in stream.pieces():
                     if source == STDOUT:

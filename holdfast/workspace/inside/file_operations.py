@@ -127,8 +127,13 @@ def list_files(root: Root, _runtime: str, request: dict[str, Any], _body: bytes)
     return {"entries": entries, "more": False}
 
 
-def walk(folder: int, depth: int, above: str = "") -> Iterator[tuple[str, os.stat_result, str]]:
-    """Yield what is below an opened folder, sorted by name: path, facts, and where a link points. Follows no link."""
+def walk(
+    folder: int, depth: int, above: str = "", closed: set[str] | None = None
+) -> Iterator[tuple[str, os.stat_result, str]]:
+    """Yield what is below an opened folder, sorted by name: path, facts, and where a link points. Follows no link.
+
+    Folders that may not be looked into are added to `closed`.
+    """
     for name in sorted(os.listdir(folder)):
         place = above + name
         try:
@@ -138,8 +143,12 @@ def walk(folder: int, depth: int, above: str = "") -> Iterator[tuple[str, os.sta
             if depth > 1 and stat.S_ISDIR(facts.st_mode):
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
                 try:
-                    yield from walk(below, depth - 1, place + "/")
+                    os.stat(".", dir_fd=below)  # one that may be listed, but not searched, is closed, too
+                    yield from walk(below, depth - 1, place + "/", closed)
                 finally:
                     os.close(below)
-        except (FileNotFoundError, PermissionError):  # gone meanwhile, or closed to us
+        except FileNotFoundError:  # gone meanwhile
             continue
+        except PermissionError:
+            if closed is not None:
+                closed.add(place)

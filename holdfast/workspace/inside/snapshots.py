@@ -2,7 +2,8 @@
 
 A manifest is one JSON text: `{"files": [[path, mode, size, sha256]], "folders": [[path, mode]], "links": [[path,
 target]]}`, each list sorted by path. Its SHA-256 names the snapshot: equal files give equal snapshots. Times and owners
-are not in it; FIFOs, sockets and devices are left out.
+are not in it; FIFOs, sockets and devices are left out. Where the program may not look into a folder, the manifest has
+`"closed": [path]`, too: the snapshot lacks what these folders hold.
 
 The runtime folder has an index of the last manifest with the facts of each file (size, times, inode), so that only
 changed files are read; and the state: which run used the workspace last and the snapshots it has left. A run whose
@@ -32,6 +33,9 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 128 * 1024 * 1024
 """The most bytes of all files of a snapshot: a restore carries them in one request."""
 
+CLOSED_SHOWN_MAX = 10
+"""How many closed folders a result names."""
+
 LINEAGE_MAX = 256
 """How many snapshots of one run the state remembers; an older one is restored."""
 
@@ -56,7 +60,8 @@ def is_current(runtime: str, request: dict[str, Any]) -> bool:
 def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     """Make a snapshot: pass on its manifest and the content that `files`, the snapshot before, does not have.
 
-    Returns its digest; `left_out` with the reason where the files pass the bounds.
+    Returns its digest, and in `closed` the first folders that were closed to the program, with how many they are;
+    `left_out` with the reason where the files pass the bounds.
     """
     try:
         manifest, index, unsettled = _scan(root, _read_json(runtime, "index", {}))
@@ -67,9 +72,13 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     data = json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode()
     digest = hashlib.sha256(data).hexdigest()
     _write_json(runtime, "index", {path: entry for path, entry in index.items() if path not in unsettled})
+    closed = [shown(path) for path in manifest.get("closed", [])]
+    taken: dict[str, Any] = {"digest": digest, "contents": 0}
+    if closed:
+        taken["closed"] = {"folders": closed[:CLOSED_SHOWN_MAX], "count": len(closed)}
     state = _state(runtime)
     if digest == state["lineage"][-1] == request["files"]:
-        return {"digest": digest, "contents": 0}
+        return taken
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
     wanted: dict[str, str] = {}
     for path, _, _, content in manifest["files"]:
@@ -85,7 +94,8 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     for name in os.listdir(runtime):
         if name.startswith("contents-") and name[9:] not in (digest, request["files"]):
             os.unlink(os.path.join(runtime, name))
-    return {"digest": digest, "contents": 1 + len(wanted)}
+    taken["contents"] = 1 + len(wanted)
+    return taken
 
 
 def write_frame_list(data: bytes) -> None:
@@ -130,10 +140,11 @@ def _scan(root: Root, before: _Index) -> tuple[dict[str, Any], _Index, list[str]
     links: list[list[Any]] = []
     index: _Index = {}
     unsettled: list[str] = []
+    closed: set[str] = set()
     total = 0
     folder = root.open_folder(".")
     try:
-        for path, facts, target in walk(folder, DEPTH_MAX):
+        for path, facts, target in walk(folder, DEPTH_MAX, closed=closed):
             if len(files) + len(folders) + len(links) >= FILES_MAX:
                 raise Refused(f"there are more than {FILES_MAX:,} files")
             mode = stat.S_IMODE(facts.st_mode) & 0o777
@@ -158,7 +169,8 @@ def _scan(root: Root, before: _Index) -> tuple[dict[str, Any], _Index, list[str]
                 files.append([path, mode, facts.st_size, sha])
     finally:
         os.close(folder)
-    return {"files": sorted(files), "folders": sorted(folders), "links": sorted(links)}, index, unsettled
+    manifest = {"files": sorted(files), "folders": sorted(folders), "links": sorted(links)}
+    return {**manifest, "closed": sorted(closed)} if closed else manifest, index, unsettled
 
 
 def _sha(root: Root, path: str) -> str:

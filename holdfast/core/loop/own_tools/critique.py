@@ -24,6 +24,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.loop.own_tools import agent_calls
 from holdfast.core.loop.transition import Transition
+from holdfast.core.wire.execution_events import AnswerJudged
 
 REQUEST_CHARS_MAX: Final = 20_000
 """How much of the request whoever judges is shown, in characters: its end."""
@@ -112,7 +113,7 @@ def withdraw(transition: Transition) -> None:
     if judgement is None or judgement.completed_at is not None:
         return
     why = "the run ended before its judgement"
-    transition.change_step(judgement=replace(judgement, why=why, completed_at=transition.at))
+    _close(transition, replace(judgement, why=why))
     if critique is None or critique.unjudged == "fail":
         _add_error(transition, ErrorRecord(type=ANSWER_UNJUDGED, message=why, source=judgement.judge))
 
@@ -127,10 +128,16 @@ def _end(transition: Transition, outcome: str, *, reasons: tuple[str, ...]) -> N
     judgement = transition.step.judgement
     if judgement is None:
         return
-    ended = replace(judgement, outcome=outcome, reasons=reasons, completed_at=transition.at)
-    transition.change_step(judgement=ended)
+    ended = replace(judgement, outcome=outcome, reasons=reasons)
+    _close(transition, ended)
     if outcome == "refused":
         _refused(transition, ended)
+
+
+def _close(transition: Transition, judgement: Judgement) -> None:
+    ended = replace(judgement, completed_at=transition.at)
+    transition.change_step(judgement=ended)
+    transition.emit(AnswerJudged, judgement=ended)
 
 
 def _refused(transition: Transition, judgement: Judgement) -> None:
@@ -158,7 +165,7 @@ def _unjudged(transition: Transition, why: str) -> None:
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
     if judgement is None:
         return
-    transition.change_step(judgement=replace(judgement, why=clamped(why, ERROR_CHARS_MAX), completed_at=transition.at))
+    _close(transition, replace(judgement, why=clamped(why, ERROR_CHARS_MAX)))
     text = f"the answer could not be judged: {why}"
     if critique is not None and critique.unjudged == "accept":
         transition.warn(f"{text}; it counts all the same (critique.unjudged: accept)")

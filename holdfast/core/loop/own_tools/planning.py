@@ -14,7 +14,7 @@ from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.conversation.todos import todo_text
 from holdfast.core.loop.events import SubagentReturned
-from holdfast.core.loop.own_tools import agent_calls
+from holdfast.core.loop.own_tools import agent_calls, todo_list
 from holdfast.core.loop.transition import Transition
 
 TASK_CHARS_MAX: Final = 20_000
@@ -60,5 +60,5 @@ def take_in(transition: Transition, each: OpenCall, event: SubagentReturned) -> 
     if problem:
         text = f"the plan of {agent!r} cannot be read: {problem}; the list is as it was"
         return None, ErrorRecord(type="PlanUnreadable", message=text, source=each.call.name)
-    transition.todos = todos
+    todo_list.change(transition, todos)
     return f"the list is now:\n{todo_text(todos)}", None

@@ -15,6 +15,7 @@ from holdfast.core.conversation.steps_back import STEPS_BACK_MAX, StepBack, step
 from holdfast.core.loop import headroom
 from holdfast.core.loop.own_tools import todo_list
 from holdfast.core.loop.transition import Transition
+from holdfast.core.wire.execution_events import AgentWentBack
 
 CALLS_LISTED_MAX: Final = 50
 """The most calls of the steps left out that the model is told, those first that must not be repeated."""
@@ -49,6 +50,7 @@ def take_place(transition: Transition) -> None:
     # what steps were asked with is found by their ids from here on, as after a summary
     made = (*execution.steps_back, back)
     transition.change(going_back=None, steps_back=made, compactions=execution.compactions + 1)
+    transition.emit(AgentWentBack, step_back=back)
     steps = (done.step for done in execution.step_executions if done.step.number in back.left_out)
     note = Message(role="user", content=_note(transition, back, steps))
     headroom.count_opening(transition)

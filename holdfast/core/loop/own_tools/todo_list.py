@@ -6,8 +6,9 @@ from typing import Final
 
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.conversation.todos import is_open, progress, todo_text, todos_of
+from holdfast.core.conversation.todos import Todo, is_open, progress, todo_text, todos_of
 from holdfast.core.loop.transition import Transition
+from holdfast.core.wire.execution_events import TodosChanged
 
 REMINDER: Final = "Your list of what is to do, as you wrote it last:"
 """How a message begins that shows the agent its list."""
@@ -18,8 +19,15 @@ def write(transition: Transition, call: ToolCall) -> tuple[str | None, ErrorReco
     todos, problem = todos_of(call.arguments)
     if problem is not None:
         return None, ErrorRecord(type="InvalidArguments", message=problem, source=call.name)
-    transition.todos = todos
+    change(transition, todos)
     return f"written: {progress(todos)}" if todos else "written: the list is empty", None
+
+
+def change(transition: Transition, todos: tuple[Todo, ...]) -> None:
+    """Make `todos` the list, and tell those who watch where it is another one."""
+    if todos != transition.todos:
+        transition.emit(TodosChanged, todos=todos)
+    transition.todos = todos
 
 
 def show_again(transition: Transition) -> None:
