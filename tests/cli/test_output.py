@@ -16,18 +16,14 @@ from holdfast.cli.screens.progress_bars import FINE
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
-<<<<<<< HEAD
 from holdfast.client.watch_events import AttemptFailed, Watched
-from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
-from holdfast.core.wire.execution_events import StopSignalReceived
-=======
-from holdfast.client.watch_events import Watched
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.steps_back import StepBack
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.todos import Todo
 from holdfast.core.tools.code_mode import RUN_CODE, CodeMode
+from holdfast.core.wire.execution_events import StopSignalReceived
 from holdfast.events import AgentWentBack, AnswerJudged, TodosChanged
->>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 from holdfast.testing.script import Call, calls

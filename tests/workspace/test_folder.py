@@ -13,11 +13,7 @@ from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.storage.records import Records
 from holdfast.workspace.backend import Workspace
-<<<<<<< HEAD
-from holdfast.workspace.calls import RESTORED, WorkspaceCalls
-=======
-from holdfast.workspace.calls import CLOSED, WorkspaceCalls
->>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594
+from holdfast.workspace.calls import CLOSED, RESTORED, WorkspaceCalls
 from holdfast.workspace.folder import FolderBackend
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
@@ -60,7 +56,6 @@ async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -
     assert [each.contents for each in answers] == [b"1499\n"] * 8
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("began", [True, False])
 async def test_the_files_that_a_workspace_begins_with_are_not_called_the_last_calls(
     tmp_path: Path, *, began: bool
@@ -74,7 +69,8 @@ async def test_the_files_that_a_workspace_begins_with_are_not_called_the_last_ca
     context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=profile, files=files))
     answer = await calls.call(context, {"op": "list"})
     assert answer.notes == (() if began else (RESTORED,))
-=======
+
+
 @modes_hold
 async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,4 +86,3 @@ async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
     many = {"op": "run", "shell": "for each in $(seq 100 120); do mkdir -m 0 $each; done", "timeout": 60}
     (note,) = (await calls.call(ToolContext("run", "key", 1, workspace=context.workspace), many)).notes
     assert "108, 109 and 12 more folders" in note
->>>>>>> 1e0b6a10d711a885988e01b49c0941b79260e594
