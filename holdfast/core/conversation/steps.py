@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -255,6 +255,10 @@ class OpenCall(Frozen):
         return self.pending_input.server if self.pending_input else ""
 
 
+ANSWER_HELD_BACK: Final = "AnswerHeldBack"
+"""The type of the error of a step whose answer does not count, as its hooks were cut off or failed."""
+
+
 class RevisedAnswer(Frozen):
     """The text that the hook `hook` put in place of the model's."""
 
@@ -284,7 +288,7 @@ class AgentStep(JsonForm):
     compactions: int = Field(default=0, ge=0)
     """How often older messages had been moved away before the model was asked."""
     partial_response: InferenceResponse | None = None
-    """The partial answer of a model call that was cancelled, without tool calls; the step never completes."""
+    """The partial answer of a model call that was cancelled, or one held back, without tool calls."""
     revised: RevisedAnswer | None = None
     """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
     pictures: Attachments = Field(default=(), exclude_if=has_none)
@@ -297,6 +301,14 @@ class AgentStep(JsonForm):
         """The model's answer as the conversation has it: with the text of the hook that changed it."""
         response = self.inference_response
         return response if self.revised is None or response is None else replace(response, text=self.revised.text)
+
+    @property
+    def text_so_far(self) -> str:
+        """The text of its answer, else of its partial one; empty for an answer that was held back."""
+        if any(error.type == ANSWER_HELD_BACK for error in self.errors):
+            return ""
+        response = self.response or self.partial_response
+        return response.text if response else ""
 
     @property
     def step_type(self) -> AgentStepType | None:
