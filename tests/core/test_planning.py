@@ -20,6 +20,8 @@ from holdfast.core.loop.commands import SpawnSubagent
 from holdfast.core.loop.events import ScriptAdvanced
 from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.wire.branch_points import cut
+from holdfast.core.wire.carry_over import SealedHistory, whole
 from holdfast.core.wire.script_contracts import ScriptCall
 from tests.core.building import COMPLETED, USAGE, Run, stopped
 
@@ -45,6 +47,13 @@ def test_the_plan_becomes_the_list_and_what_it_took_counts() -> None:
     assert run.answers == {"a": "the list is now:\n[ ] look\n[ ] tell"}
     assert (run.state.usage, run.state.steps_used) == (USAGE + USAGE, 2)
     assert run.answer("done").ended == COMPLETED
+
+
+def test_a_branch_has_the_plan_of_its_point() -> None:
+    run = planned().child("a", PLAN).answer("", planning("b")).child("b", '{"items": ["other"]}').answer("done")
+    snapshot = SealedHistory().snapshot(run.state)
+    assert whole(cut(snapshot, run.state, 1), ()).todos == (Todo(text="look"), Todo(text="tell"))
+    assert whole(cut(snapshot, run.state, 0), ()).todos == ()
 
 
 def test_a_named_agent_plans_with_its_own_prompt() -> None:

@@ -12,7 +12,7 @@ from holdfast.core.agent.subagents import problem_with_number, subagent_outcome
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
-from holdfast.core.conversation.todos import todo_text
+from holdfast.core.conversation.todos import PLANNED, todo_text
 from holdfast.core.loop.events import SubagentReturned
 from holdfast.core.loop.own_tools import agent_calls
 from holdfast.core.loop.transition import Transition
@@ -61,4 +61,4 @@ def take_in(transition: Transition, each: OpenCall, event: SubagentReturned) -> 
         text = f"the plan of {agent!r} cannot be read: {problem}; the list is as it was"
         return None, ErrorRecord(type="PlanUnreadable", message=text, source=each.call.name)
     transition.todos = todos
-    return f"the list is now:\n{todo_text(todos)}", None
+    return f"{PLANNED}{todo_text(todos)}", None
