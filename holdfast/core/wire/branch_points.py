@@ -128,10 +128,8 @@ def _end_of(messages: AppendList[Message], step: AgentStep) -> int:
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].metadata.get("step_id") == step.id:
             return at + 1
-    text = (
-        f"the messages of step {step.number} were summarised since, or left out, so it cannot be continued from there"
-    )
-    raise InvalidInput(f"{text}; name a later step, or the run's end")
+    text = f"the messages of step {step.number} were summarised since, or left out"
+    raise InvalidInput(f"{text}, so it cannot be continued from there; name a later step, or the run's end")
 
 
 def _parts(parts: Sequence[Part], lengths: Mapping[str | None, int]) -> tuple[Part, ...]:
