@@ -134,6 +134,8 @@ class ToolExecution(JsonForm):
     """The snapshot of the workspace's files that it has left; none for a call that made none."""
     parent_call_id: str | None = Field(default=None, exclude_if=is_none)
     """The call whose script made this one; none for a call of the model's own."""
+    asked_digest: Digest | None = Field(default=None, exclude_if=is_none)
+    """The digest of the call as a script made it, where a hook or a person has changed it since."""
 
     @property
     def name(self) -> str:
@@ -226,7 +228,8 @@ class OpenCall(Frozen):
     `pending_input` is what its server asks a person for, or has asked for last; `digest` is then that of the request
     which waits, and `inputs` are the answers so far.
 
-    `parent_call_id` is the call whose script made this one; its `index` is then no place in the request.
+    `parent_call_id` is the call whose script made this one; its `index` is then no place in the request. `asked_digest`
+    is that of the call as the script made it, where a hook or a person has changed it since.
     """
 
     index: int
@@ -241,6 +244,12 @@ class OpenCall(Frozen):
     pending_input: PendingInput | None = Field(default=None, exclude_if=is_none)
     inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
     parent_call_id: str | None = Field(default=None, exclude_if=is_none)
+    asked_digest: Digest | None = Field(default=None, exclude_if=is_none)
+
+    def with_arguments(self, arguments: Mapping[str, JsonValue]) -> OpenCall:
+        """Return the call with other arguments than it was asked with."""
+        asked = (self.asked_digest or self.call.digest) if self.parent_call_id is not None else None
+        return replace(self, call=replace(self.call, arguments=arguments), asked_digest=asked)
 
     @property
     def input_request(self) -> InputRequest | None:

@@ -136,7 +136,7 @@ def hooks_returned(transition: Transition, each: OpenCall, runs: Iterable[HookRu
 def _changed_by(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when the hook blocked it, which answers the call."""
     if changes.arguments is not None:
-        each = replace(each, call=replace(each.call, arguments=changes.arguments))
+        each = each.with_arguments(changes.arguments)
         _put(transition, each)
     if changes.block is None:
         return each
@@ -464,4 +464,5 @@ def _ended(
         approval=each.approval,
         inputs=each.inputs,
         parent_call_id=each.parent_call_id,
+        asked_digest=each.asked_digest,
     )
