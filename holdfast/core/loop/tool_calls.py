@@ -212,8 +212,8 @@ def _run(transition: Transition, each: OpenCall) -> None:
     _run_call(transition, running)
 
 
-def _run_call(transition: Transition, each: OpenCall) -> None:
-    """Issue the command for this call's tool or subagent."""
+def _run_call(transition: Transition, each: OpenCall, *, again: bool = False) -> None:
+    """Issue the command for this call's tool or subagent; `again` where another driver had issued it."""
     step, rules = transition.step.number, transition.rules
     if each.call.name == HANDOFF_TOOL and rules.handoffs:
         _answer(transition, each, handoffs.hand_over(transition, each.call))
@@ -225,7 +225,7 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         traits = rules.tools.get(each.call.name)
         if traits is not None and traits.loop is not None:
-            _answer(transition, each, own_answer(transition, each, traits.loop))
+            _answer(transition, each, own_answer(transition, each, traits.loop, again=again))
             return
         context = transition.call_context(each.call) if traits is not None and traits.context else None
         transition.do(CallTool(step_number=step, index=each.index, call=each.call, context=context))
@@ -384,7 +384,7 @@ def take_up(transition: Transition) -> None:
                 _put(transition, input_waits.again(each))
                 _run_call(transition, each)
             case CallStage.RUNNING:
-                _run_call(transition, each)
+                _run_call(transition, each, again=True)
             case _:
                 assert_never(each.stage)
     _start_waiting(transition)
