@@ -476,7 +476,7 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
 
 
 def _end(transition: Transition) -> None:
-    for finish in (input_guard.withdraw, handoffs.take_place, step_end.emit_stopped):
+    for finish in (input_guard.withdraw, handoffs.take_place, critique.settle, step_end.emit_stopped):
         finish(transition)
     _reach_end(transition)
 
