@@ -191,8 +191,12 @@ def test_an_answer_stopped_before_its_tools_has_them_all_cancelled() -> None:
     assert run.outcomes == [("a", "cancelled"), ("b", "cancelled")]
 
 
+def a_hook_raises(run: Run) -> Run:
+    return run.hooked(RAISED)
+
+
 @pytest.mark.parametrize("trigger", ["after_inference", "after_step"])
-@pytest.mark.parametrize("ends", [Run.stop, Run.timer, Run.driver_fails, lambda run: run.hooked(RAISED)])
+@pytest.mark.parametrize("ends", [Run.stop, Run.timer, Run.driver_fails, a_hook_raises])
 def test_an_answer_does_not_count_that_its_hooks_have_not_passed(trigger: str, ends: Callable[[Run], Run]) -> None:
     run = Run(ExecutionBudget(max_seconds=2), observed=True, hooks=[hook_at(trigger)]).begin().answer("it is secret")
     ends(run)
