@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.definition import PLAN
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.conversation.todos import MAKE_PLAN, WRITE_TODOS
 from holdfast.core.loop.own_tools.planning import PlanRequest
 from holdfast.core.tools.loop_tools import loop_tool
 
@@ -18,7 +19,7 @@ PROMPT: Final = (
 ABOUT: Final = "Have another agent plan a task. Its plan replaces your list of what is to do."
 
 PLANNING: Final = Toolset(
-    tools=(loop_tool("plan", "make_plan", ABOUT, PlanRequest),),
-    capabilities=(Capability(name=PLAN, tools=("make_plan", "write_todos"), prompt=PROMPT),),
+    tools=(loop_tool("plan", MAKE_PLAN, ABOUT, PlanRequest),),
+    capabilities=(Capability(name=PLAN, tools=(MAKE_PLAN, WRITE_TODOS), prompt=PROMPT),),
 )
 """The capability `plan` with its tool; it keeps the list with that of the capability `todo`."""

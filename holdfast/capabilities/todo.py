@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.conversation.todos import TodoList
+from holdfast.core.conversation.todos import WRITE_TODOS, TodoList
 from holdfast.core.tools.loop_tools import loop_tool
 
 PROMPT: Final = (
@@ -17,7 +17,7 @@ PROMPT: Final = (
 ABOUT: Final = "Write your list of what is to do. It replaces the whole list: give every item, done ones too."
 
 TODO: Final = Toolset(
-    tools=(loop_tool("todo", "write_todos", ABOUT, TodoList),),
-    capabilities=(Capability(name="todo", tools=("write_todos",), prompt=PROMPT),),
+    tools=(loop_tool("todo", WRITE_TODOS, ABOUT, TodoList),),
+    capabilities=(Capability(name="todo", tools=(WRITE_TODOS,), prompt=PROMPT),),
 )
 """The capability `todo` with its tool."""

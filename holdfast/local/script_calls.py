@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from holdfast.core.agent.toolset import AgentToolset
+from holdfast.core.base.retries import SCRIPT_RETRIES
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.loop.calls.script_requests import script_event, script_request
 from holdfast.core.loop.commands import CallTool, Script
@@ -14,7 +15,7 @@ from holdfast.core.loop.events import Event
 from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.tools.code_mode import CodeMode, with_code
 from holdfast.core.tools.tools import AnyTool
-from holdfast.core.wire.script_contracts import ScriptAdvance
+from holdfast.core.wire.script_contracts import ScriptAdvance, ScriptRequest
 from holdfast.local.searched_tools import ShownTools
 from holdfast.runtime.script_runner import ScriptProcessLost, advance, check_installed
 
@@ -40,8 +41,17 @@ async def advance_script(
     started_at = clock()
     request = script_request(command, script, rules.definition, rules.tools)
     tools = {name: toolset.tools[name] for name in request.tools if name in toolset.tools}
-    try:
-        ran = await asyncio.to_thread(advance, request, tools)
-    except ScriptProcessLost as error:
-        ran = ScriptAdvance(error=error_record(error, command.call.name))
+    ran = await _advanced(request, tools, command.call.name)
     return script_event(command, ran, started_at, clock())
+
+
+async def _advanced(request: ScriptRequest, tools: Mapping[str, AnyTool], source: str) -> ScriptAdvance:
+    """Take a script further; one whose process was lost is run again, as on a server."""
+    for attempt in range(1, SCRIPT_RETRIES.attempts_max + 1):
+        try:
+            return await asyncio.to_thread(advance, request, tools)
+        except ScriptProcessLost as error:
+            failed = error_record(error, source)
+        if attempt < SCRIPT_RETRIES.attempts_max:
+            await asyncio.sleep(SCRIPT_RETRIES.wait_seconds(attempt))
+    return ScriptAdvance(error=failed)

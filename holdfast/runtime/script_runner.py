@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX, ERROR_CHARS_MAX
+from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.extras import install_command
 from holdfast.core.base.safe_text import clamped
@@ -156,6 +157,7 @@ class _Script:
         self._functions = function_names(name for name in request.tools if name in tools)
         self._calls: list[ScriptCall] = []
         self._ids: list[int] = []
+        self._compared = 0
         self._bytes_left = ARGUMENTS_BYTES_MAX
 
     @property
@@ -170,6 +172,9 @@ class _Script:
         while True:
             match snapshot:
                 case monty.MontyComplete():
+                    self._compare()
+                    if self.unawaited < 0:
+                        raise _diverged(f"it made {len(self._calls)} calls, and {len(self._request.results)} before")
                     return snapshot
                 case monty.NameLookupSnapshot():
                     snapshot = snapshot.resume()  # the name stays undefined: functions are called, nothing else
@@ -213,10 +218,7 @@ class _Script:
     def _answers(self, pending: list[int]) -> dict[int, pydantic_monty.ExternalSettledResult] | None:
         """Return the results of the calls that wait; none where a call has none yet."""
         results = self._request.results
-        for call, result in zip(self._calls, results, strict=False):
-            if call.tool != result.tool:
-                text = f"it called {call.tool} where it had called {result.tool} before"
-                raise _Ended("ScriptDiverged", f"{text}: another version of the interpreter may have taken it over")
+        self._compare()
         if len(self._calls) > len(results):
             return None
         answers: dict[int, pydantic_monty.ExternalSettledResult] = {}
@@ -225,6 +227,20 @@ class _Script:
                 error = result.error
                 answers[id_] = {"return_value": result.value} if error is None else {"exception": RuntimeError(error)}
         return answers
+
+    def _compare(self) -> None:
+        """Raise _Ended where the script asks for something else than it did before; each call is looked at once."""
+        pairs = zip(self._calls[self._compared :], self._request.results[self._compared :], strict=False)
+        for call, result in pairs:
+            self._compared += 1
+            if call.tool != result.tool:
+                raise _diverged(f"it called {call.tool} where it had called {result.tool} before")
+            if result.digest not in (None, call_digest(call.tool, call.arguments)):
+                raise _diverged(f"its call {self._compared}, of {call.tool}, had other arguments before")
+
+
+def _diverged(text: str) -> _Ended:
+    return _Ended("ScriptDiverged", f"{text}: another version of the interpreter may have taken it over")
 
 
 def _call(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScriptCall:

@@ -133,10 +133,9 @@ def _shown(record: ExecutionRecord) -> str:
 
 
 def _step(step: AgentStep) -> str:
-    response = step.response or step.partial_response
-    lines = [f"step {step.number}"]
-    if response is not None and response.text.strip():
-        lines.append(clamped(response.text, RECORDED_TEXT_CHARS_MAX))
+    text, lines = step.text_so_far, [f"step {step.number}"]
+    if text.strip():
+        lines.append(clamped(text, RECORDED_TEXT_CHARS_MAX))
     for each in step.tool_executions:
         call = clamped(each.call.arguments_text, RECORDED_CALL_CHARS_MAX)
         lines.append(f"called {each.call.name}({call}): {clamped(each.answer.text, RECORDED_CALL_CHARS_MAX)}")

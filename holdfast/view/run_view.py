@@ -277,7 +277,7 @@ def step_view(
         completed_at=completed_at,
         seconds=_seconds(started_at, completed_at),
         model=response.model if response else "",
-        text=response.text if response else "",
+        text=step.text_so_far,
         calls=tuple(calls.pop(id_) for id_ in requested if id_ in calls) + tuple(calls.values()),
         errors=step.errors,
         usage=step.usage,

@@ -54,6 +54,6 @@ async def test_an_agent_goes_back_on_the_server_as_in_process(
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "done")
     assert [each["role"] for each in shown] == ["system", "user", "assistant", "tool", "user"]
     assert "One is enough." in shown[-1]["content"]
-    assert '- pay({"amount":2}) succeeded: paid 2' in shown[-1]["content"]
+    assert '- pay({"amount":2}) succeeded' in shown[-1]["content"]
     assert [each.number for each in state.steps] == [1, 2, 3, 4]
     await assert_same_in_process(AGENT, first_turns, state, tools=[pay])

@@ -11,6 +11,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.definition_errors import definition_of
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import Critique
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import DefinitionInvalid
@@ -19,7 +20,7 @@ from holdfast.core.conversation.steps import AgentStepType
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, CancelInFlight, SpawnSubagent
 from holdfast.core.loop.own_tools.critique import ANSWER_CHARS_MAX
-from tests.core.building import COMPLETED, USAGE, Run, call, stopped
+from tests.core.building import COMPLETED, USAGE, Run, call, hook_at, stopped
 
 YES = '{"accepted": true, "reasons": []}'
 NO = '{"accepted": false, "reasons": ["too short", "no source"]}'
@@ -174,9 +175,49 @@ def test_a_critique_that_cannot_be_is_refused(critique: dict[str, Any], problem:
         definition_of({"name": "tester", "critique": critique})
 
 
-@pytest.mark.parametrize(("verdict", "answer"), [(YES, "It is s"), (NO, "")])
-def test_an_answer_that_ended_early_is_judged_too(verdict: str, answer: str) -> None:
-    run = judging(finish_reasons=("length",)).answer("It is s", finish_reason="length")
-    run.child("critique-1", verdict, steps=1)
+@pytest.mark.parametrize("says", [False, True])
+def test_an_answer_that_ended_early_is_judged_too(says: bool) -> None:  # noqa: FBT001
+    run = judging(finish_reasons=("length",))
+    if says:
+        run.says("And quickly.")
+    run.answer("It is s", finish_reason="length").child("critique-1", YES, steps=1)
     assert run.ended == (ExecutionStatus.COMPLETED, StopReason.FINISH_REASON)
-    assert run.state.final_response == answer
+    assert run.state.final_response == "It is s"
+
+
+def test_a_run_that_ends_with_a_refused_answer_is_stopped() -> None:
+    run = judging(finish_reasons=("length",)).answer("It is s", finish_reason="length").child("critique-1", NO)
+    assert (run.ended, run.state.final_response) == (stopped(StopReason.RETRY_LIMIT), "")
+    assert run.signals == ["finish_reason", "retry_limit"]
+    signal = run.state.stop_signal
+    assert signal is not None
+    assert signal.message == "'critic' did not accept the answer with which the run ended: too short"
+    assert signal.context == {"limit": "critique.rounds", "used": 1, "allowed": 2}
+
+
+@pytest.mark.parametrize("place", ["after_step", "before_step"])
+def test_a_hook_that_ends_the_run_makes_no_answer_of_a_refused_one(place: str) -> None:
+    run = judging(hooks=[hook_at(place)])
+    if place == "before_step":
+        run.hooked()
+    run.answer("no").child("critique-1", NO)
+    run.hooked(Changes(stop="that will do", stop_reason="completed"))
+    assert (run.ended, run.state.final_response) == (stopped(StopReason.RETRY_LIMIT), "")
+
+
+@pytest.mark.parametrize("unjudged", ["fail", "accept"])
+def test_an_answer_does_not_count_that_a_stop_keeps_from_its_judgement(unjudged: str) -> None:
+    critique = Critique.model_validate({"rubric": "x", "unjudged": unjudged})
+    run = judging(critique).stop(mode="after_step").answer("It is so.")
+    assert run.ended == stopped(StopReason.USER_REQUESTED)
+    assert bool(run.state.final_response) is (unjudged == "accept")
+    assert judgement_of(run).why == "the run ended before its judgement"
+
+
+def test_an_answer_that_a_message_overtakes_does_not_count_where_the_run_ends_before_the_next() -> None:
+    run = judging(budget=ExecutionBudget(max_steps=1)).says("And quickly.").answer("It is so.")
+    assert run.ended == stopped(StopReason.STEPS_LIMIT)
+    assert run.state.final_response == ""
+    on = judging().says("And quickly.").answer("It is so.")
+    assert judgement_of(on).why == "another answer was due before its judgement"
+    assert on.answer("It is so, quickly.").child("critique-2", YES).ended == COMPLETED

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import CAPABILITIES_MAX, LLM, SUBAGENTS_MAX, AgentDefinition, name_of
+from holdfast.core.agent.policies import Critique, Plan
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical
@@ -20,12 +21,28 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.tools.tools import tool
 from tests.core.defining import definitions
 
+BY_RUBRIC = Critique(rubric="It is short.")
+
 NESTED: Any = json.loads(JSON_DEPTH_MAX * "[" + JSON_DEPTH_MAX * "]")
 
 
 @given(definitions)
 def test_a_definition_survives_json(definition: AgentDefinition) -> None:
     assert AgentDefinition.model_validate_json(canonical(definition)) == definition
+
+
+NEWER = {"answer_seconds": 604_800.0, "critique": None, "plan": None}
+
+
+def test_newer_fields_that_are_as_by_default_take_no_room_and_are_read_where_they_stand() -> None:
+    definition = AgentDefinition(name="helper")
+    written = json.loads(canonical(definition))
+    assert not NEWER.keys() & written.keys()
+    assert AgentDefinition.model_validate(written) == definition
+    assert AgentDefinition.model_validate({**written, **NEWER}) == definition
+    other = AgentDefinition(name="helper", answer_seconds=60, capabilities=("plan",), plan=Plan(), critique=BY_RUBRIC)
+    assert NEWER.keys() <= json.loads(canonical(other)).keys()
+    assert AgentDefinition.model_validate_json(canonical(other)) == other
 
 
 def test_a_name_is_all_it_needs() -> None:

@@ -20,8 +20,10 @@ from holdfast.core.loop.commands import SpawnSubagent
 from holdfast.core.loop.events import ScriptAdvanced
 from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.tool_traits import ToolTraits
+from holdfast.core.wire.branch_points import cut
+from holdfast.core.wire.carry_over import SealedHistory, whole
 from holdfast.core.wire.script_contracts import ScriptCall
-from tests.core.building import COMPLETED, USAGE, Run, stopped
+from tests.core.building import COMPLETED, USAGE, Run, spawn, stopped
 
 PLANS = ToolTraits(name="make_plan", loop="plan", required=("task",))
 PLAN = '{"items": ["look", "tell"]}'
@@ -45,6 +47,13 @@ def test_the_plan_becomes_the_list_and_what_it_took_counts() -> None:
     assert run.answers == {"a": "the list is now:\n[ ] look\n[ ] tell"}
     assert (run.state.usage, run.state.steps_used) == (USAGE + USAGE, 2)
     assert run.answer("done").ended == COMPLETED
+
+
+def test_a_branch_has_the_plan_of_its_point() -> None:
+    run = planned().child("a", PLAN).answer("", planning("b")).child("b", '{"items": ["other"]}').answer("done")
+    snapshot = SealedHistory().snapshot(run.state)
+    assert whole(cut(snapshot, run.state, 1), ()).todos == (Todo(text="look"), Todo(text="tell"))
+    assert whole(cut(snapshot, run.state, 0), ()).todos == ()
 
 
 def test_a_named_agent_plans_with_its_own_prompt() -> None:
@@ -75,6 +84,27 @@ def test_a_stop_is_heard_while_it_plans_and_the_use_counts() -> None:
     run.child("a", PLAN, ExecutionStatus.STOPPED)
     assert run.ended == stopped(StopReason.USER_REQUESTED)
     assert run.state.usage == USAGE + USAGE
+
+
+def test_each_planner_counts_once_toward_what_a_run_may_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.agent.subagents.SUBAGENTS_STARTED_MAX", 5)
+    ids = [f"a{number}" for number in range(6)]
+    run = Run(tools=(PLANS,)).begin().answer("", *map(planning, ids))
+    assert [each.call_id for each in run.spawned] == ids[:5]
+    run.resume()
+    assert [each.call_id for each in run.spawned] == ids[:5], "those under way are made again"
+    for each in ids[:5]:
+        run.child(each, PLAN)
+    assert "one run starts at most 5 subagents" in run.answers["a5"]
+    assert run.state.running.subagents_started == 5
+
+
+def test_a_planner_leaves_room_for_subagents_that_were_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.agent.subagents.SUBAGENTS_STARTED_MAX", 2)
+    helper = AgentDefinition(name="helper")
+    run = Run(tools=(PLANS,), subagents=[helper]).begin().answer("", planning("a"), planning("b"), spawn("c"))
+    assert [each.call_id for each in run.spawned] == ["a", "c"]
+    assert run.state.running.subagents_started == 2
 
 
 def test_where_nothing_may_nest_and_without_a_task_nobody_plans() -> None:

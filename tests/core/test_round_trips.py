@@ -232,9 +232,12 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         ScriptRequest,
         code=texts,
         tools=st.just(("a",)),
-        results=st.lists(st.builds(ScriptResult, tool=names, value=json_maps, error=st.none() | texts), max_size=2).map(
-            tuple
-        ),
+        results=st.lists(
+            st.builds(
+                ScriptResult, tool=names, digest=st.none() | st.just("0" * 64), value=json_maps, error=st.none() | texts
+            ),
+            max_size=2,
+        ).map(tuple),
         calls_max=counts,
     ),
     st.builds(

@@ -13,7 +13,9 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.todos import TODO_CHARS_MAX, TODOS_MAX, Todo
 from holdfast.core.loop.own_tools.todo_list import REMINDER
 from holdfast.core.tools.tool_traits import ToolTraits
-from tests.core.building import Run
+from holdfast.core.wire.branch_points import cut
+from holdfast.core.wire.carry_over import SealedHistory, whole
+from tests.core.building import Run, call
 
 WRITES = ToolTraits(name="write_todos", loop="todo", required=("items",))
 ADD, TELL = Todo(text="add", status="done"), Todo(text="tell")
@@ -59,6 +61,27 @@ def test_a_list_that_does_not_fit_is_refused_and_the_old_one_stays(items: object
     agent = run().answer("", writing()).answer("", writing(items, "b"))
     assert agent.state.todos == (ADD, TELL)
     assert problem in agent.answers["b"]
+
+
+def branched(state: AgentState, steps: int) -> AgentState:
+    return whole(cut(SealedHistory().snapshot(state), state, steps), ())
+
+
+def test_a_branch_has_the_list_of_its_point() -> None:
+    agent = run().answer("", writing()).answer("", writing("none", "b")).answer("", writing([], "c")).answer("done")
+    assert [branched(agent.state, steps).todos for steps in range(5)] == [(), (ADD, TELL), (ADD, TELL), (), ()]
+    later = Run(tools=("add", WRITES))
+    later.state = run().answer("", writing()).answer("done").state
+    later.begin("and now?").answer("", writing([], "c")).answer("done")
+    assert [branched(later.state, steps).todos for steps in range(3)] == [(ADD, TELL), (), ()]
+
+
+def test_a_branch_of_a_run_recorded_without_the_list_that_it_began_with_has_one_that_nothing_changed() -> None:
+    agent = run().answer("", writing()).answer("done")
+    agent.begin("and now?").answer("", call("b"))
+    agent.returns("b").answer("done")
+    state = agent.state.with_execution(agent.tick(), todos_base=())
+    assert branched(state, 1).todos == (ADD, TELL)
 
 
 def test_a_summary_is_followed_by_the_list() -> None:

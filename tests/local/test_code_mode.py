@@ -12,17 +12,20 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStepType, Outcome, ToolExecution
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CALLS_MAX, CodeMode
 from holdfast.core.tools.tools import tool
+from holdfast.core.wire.script_contracts import ScriptAdvance, ScriptRequest, ScriptResult
 from holdfast.local import LocalDriver
 from holdfast.runtime import script_runner
-from holdfast.runtime.script_runner import COUNTS_CPU
+from holdfast.runtime.script_runner import COUNTS_CPU, advance
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
@@ -66,6 +69,46 @@ async def test_a_script_calls_tools_and_the_model_sees_its_output_alone() -> Non
     assert {each.parent_call_id for each in nested} == {script.call.id}
     roles = [message.role for message in model.requests[1].messages]
     assert roles == ["user", "assistant", "tool"]
+
+
+def other(code: str) -> ScriptAdvance:
+    """Take up a script that had called `add(1, 2)` before."""
+    [asked] = advance(ScriptRequest(code="await add(1, 2)", tools=("add",), calls_max=9), {"add": add}).calls
+    before = ScriptResult(tool="add", digest=call_digest(asked.tool, asked.arguments), value=3)
+    return advance(ScriptRequest(code=code, tools=("add",), results=(before,), calls_max=9), {"add": add})
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("await add(1, 3)", "its call 1, of add, had other arguments before"),
+        ("n = add(1, 3)\nawait add(1, 2)", "its call 1, of add, had other arguments before"),
+        ("1 + 2", "it made 0 calls, and 1 before"),
+    ],
+)
+def test_a_script_that_asks_for_something_else_than_before_is_told(code: str, problem: str) -> None:
+    error = other(code).error
+    assert error is not None
+    assert (error.type, error.message.split(": another")[0]) == ("ScriptDiverged", problem)
+    assert (other("await add(1, 2)").output, other("await add(b=2, a=1)").output) == ("3", "3")
+
+
+async def test_a_script_whose_calls_a_hook_and_a_person_have_changed_goes_on() -> None:
+    async def edited(_: ToolCall) -> Verdict:
+        return Verdict(decision="edit", by="ann", arguments={"a": 5, "b": 5})
+
+    @hook("before_tool", tools=("look_up",))
+    def change(_: HookContext) -> Changes:
+        return Changes(arguments={"key": "y"})
+
+    rules = (ApprovalRule(tools=("add",)),)
+    agent = AgentDefinition(name="coder", tools="all", hooks="all", code=CodeMode(), approvals=rules)
+    code = "n = await add(1, 2)\nword = await look_up('x')\nawait look_up('z')\n[n, word['value']]"
+    state, _ = await ran(code, agent, approver=edited, hooks=[change])
+    [script, first, *_] = executions(state)
+    assert script.result == '[10,"Y"]'
+    assert first.asked_digest == call_digest("add", {"a": 1, "b": 2})
+    assert AgentState.from_json(state.to_json()) == state
 
 
 async def test_calls_that_are_gathered_run_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,12 +11,16 @@ from holdfast import AgentDefinition, tool
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.conversation.steps import CallStage, Outcome
+from holdfast.core.base.retries import SCRIPT_RETRIES
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.tools.code_mode import RUN_CODE, CodeMode
-from holdfast.core.wire.script_contracts import ADVANCE_SCRIPT_ACTIVITY
+from holdfast.core.tools.tools import AnyTool
+from holdfast.core.wire.script_contracts import ADVANCE_SCRIPT_ACTIVITY, ScriptAdvance, ScriptRequest
+from holdfast.runtime.script_runner import ScriptProcessLost, advance
 from holdfast.testing.script import call, say
+from tests.capabilities.twin import assert_same_in_process
 from tests.serving import Serve
 from tests.workflows.histories import history_of, replayed
 from tests.workflows.waiting import state_when
@@ -68,6 +73,35 @@ async def test_a_script_runs_on_a_server_and_a_replay_runs_it_not(
 
         monkeypatch.setattr("activities.scripts.advance", refuse)
         await replayed(served.client, state.running.execution_id)
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+async def test_a_script_whose_process_is_lost_is_run_again_on_the_server_and_in_process(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    lost = 0
+
+    def losing(request: ScriptRequest, tools: Mapping[str, AnyTool]) -> ScriptAdvance:
+        nonlocal lost
+        if lost < losses:
+            lost += 1
+            raise ScriptProcessLost("it was killed")
+        return advance(request, tools)
+
+    monkeypatch.setattr("activities.scripts.advance", losing)
+    monkeypatch.setattr("holdfast.local.script_calls.advance", losing)
+    turns = [call(RUN_CODE, code="await double(21)"), say("done")]
+    async with serve(turns, [double]) as served:
+        state = await served.client.result(await served.client.start(AGENT, "Go."))
+    [script, *_] = state.running.step_executions[0].step.tool_executions
+    if losses < SCRIPT_RETRIES.attempts_max:
+        assert script.result == "42"
+    else:
+        assert script.error == ErrorRecord(type="ScriptProcessLost", message="it was killed", source=RUN_CODE)
+    assert lost == losses
+    lost = 0
+    await assert_same_in_process(AGENT, turns, state, tools=[double])
+    assert lost == losses
 
 
 async def test_a_call_of_a_script_waits_for_a_person(serve: Serve) -> None:

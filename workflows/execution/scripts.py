@@ -13,6 +13,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.base.call_digest import Digest
+from holdfast.core.base.retries import SCRIPT_RETRIES
 from holdfast.core.loop.calls.script_requests import script_event, script_request
 from holdfast.core.loop.commands import CallTool, Script
 from holdfast.core.loop.events import ScriptAdvanced, ToolFailed, ToolReturned
@@ -25,8 +26,11 @@ from workflows.shielding import locally
 ADVANCE_TIMEOUT: Final = timedelta(seconds=60)
 """For one attempt: a script's process is killed long before, but others of the worker may have their turn first."""
 
-ADVANCE_ATTEMPTS_MAX: Final = 3
-"""A process can be killed from outside."""
+ADVANCE_RETRY: Final = RetryPolicy(
+    initial_interval=timedelta(seconds=SCRIPT_RETRIES.first_seconds),
+    maximum_interval=timedelta(seconds=SCRIPT_RETRIES.longest_seconds),
+    maximum_attempts=SCRIPT_RETRIES.attempts_max,
+)
 
 
 async def advance_script(
@@ -47,7 +51,7 @@ async def advance_script(
                 result_type=ScriptAdvance,
                 activity_id=f"{call_name(command.step_number, command.index)}-script-{len(request.results)}",
                 start_to_close_timeout=ADVANCE_TIMEOUT,
-                retry_policy=RetryPolicy(maximum_attempts=ADVANCE_ATTEMPTS_MAX),
+                retry_policy=ADVANCE_RETRY,
                 summary=summaries.of_tool_call(command),
             )
         )

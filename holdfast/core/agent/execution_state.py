@@ -144,6 +144,8 @@ class ExecutionState(JsonForm):
     """Of each MCP server that remembers and runs beside a worker, the id of the process that answered last."""
     workspace_base: Digest | None = Field(default=None, exclude_if=is_none)
     """The snapshot of the workspace's files that it began with; none for no files."""
+    todos_base: tuple[Todo, ...] = Field(default=(), max_length=TODOS_MAX, exclude_if=is_empty)
+    """The agent's list of what is to do as it began."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None

@@ -58,7 +58,7 @@ ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Fie
 class Critique(Frozen):
     """Who judges a final answer before it counts: another agent, or a model by a rubric (docs/capabilities.md).
 
-    `rounds` is how many answers of a run are judged at the most; after that a refused one stops the run. `unjudged` is
+    `rounds` is how many answers of a run are refused at the most: the last refusal stops the run. `unjudged` is
     what becomes of an answer whose judgement fails: it fails the run, or counts with a warning.
     """
 

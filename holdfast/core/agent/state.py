@@ -322,14 +322,14 @@ class AgentState(SavedState):
     def current_response(self) -> str:
         """The final response, else the latest text of this execution's model, also in the step under way.
 
-        Never one of an earlier execution: an answer belongs to its own.
+        Never one of an earlier execution: an answer belongs to its own. Never one that was held back from its hooks.
         """
         if self.final_response:
             return self.final_response
         under_way = self.execution.current_step if self.execution else None
         latest = (under_way, *(done.step for done in reversed(self.step_executions)))
-        answers = (step.response or step.partial_response for step in latest if step is not None)
-        return next((each.text for each in answers if each is not None and each.text.strip()), "")
+        texts = (step.text_so_far for step in latest if step is not None)
+        return next((text for text in texts if text.strip()), "")
 
     @property
     def budget(self) -> ExecutionBudget:

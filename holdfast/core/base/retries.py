@@ -88,6 +88,9 @@ An endpoint that always says "at once" would be called hundreds of times a secon
 TOOL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
 """For a tool call whose worker was lost, that took too long, or that raised what its tool wants to be tried again."""
 
+SCRIPT_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
+"""For a script of Code Mode whose process was lost: it can be killed from outside."""
+
 
 def next_wait_seconds(attempt: int, named_seconds: float | None, waited: float, patience: float) -> float | None:
     """Return how long to wait before the next attempt of a model call; none when patience is over.

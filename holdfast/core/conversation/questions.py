@@ -33,6 +33,12 @@ ANSWER: Final = "answer"
 ANSWER_SECONDS: Final = 7 * 24 * 3600.0
 """How long a question waits for its answer unless the definition says otherwise: as long as an MCP server's."""
 
+
+def is_usual(seconds: float) -> bool:
+    """For `Field(exclude_if=is_usual)`: a definition that says nothing of it is written as before it could."""
+    return seconds == ANSWER_SECONDS
+
+
 Choice = Annotated[str, Field(min_length=1, max_length=CHOICE_CHARS_MAX)]
 Choices = Annotated[tuple[Choice, ...], Field(max_length=CHOICES_MAX)]
 

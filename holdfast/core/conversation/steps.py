@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -134,6 +134,8 @@ class ToolExecution(JsonForm):
     """The snapshot of the workspace's files that it has left; none for a call that made none."""
     parent_call_id: str | None = Field(default=None, exclude_if=is_none)
     """The call whose script made this one; none for a call of the model's own."""
+    asked_digest: Digest | None = Field(default=None, exclude_if=is_none)
+    """The digest of the call as a script made it, where a hook or a person has changed it since."""
 
     @property
     def name(self) -> str:
@@ -226,7 +228,8 @@ class OpenCall(Frozen):
     `pending_input` is what its server asks a person for, or has asked for last; `digest` is then that of the request
     which waits, and `inputs` are the answers so far.
 
-    `parent_call_id` is the call whose script made this one; its `index` is then no place in the request.
+    `parent_call_id` is the call whose script made this one; its `index` is then no place in the request. `asked_digest`
+    is that of the call as the script made it, where a hook or a person has changed it since.
     """
 
     index: int
@@ -241,6 +244,12 @@ class OpenCall(Frozen):
     pending_input: PendingInput | None = Field(default=None, exclude_if=is_none)
     inputs: tuple[InputRecord, ...] = Field(default=(), exclude_if=is_nothing)
     parent_call_id: str | None = Field(default=None, exclude_if=is_none)
+    asked_digest: Digest | None = Field(default=None, exclude_if=is_none)
+
+    def with_arguments(self, arguments: Mapping[str, JsonValue]) -> OpenCall:
+        """Return the call with other arguments than it was asked with."""
+        asked = (self.asked_digest or self.call.digest) if self.parent_call_id is not None else None
+        return replace(self, call=replace(self.call, arguments=arguments), asked_digest=asked)
 
     @property
     def input_request(self) -> InputRequest | None:
@@ -253,6 +262,10 @@ class OpenCall(Frozen):
     def input_server(self) -> str:
         """The server that asks for input, or has asked; empty where none has."""
         return self.pending_input.server if self.pending_input else ""
+
+
+ANSWER_HELD_BACK: Final = "AnswerHeldBack"
+"""The type of the error of a step whose answer does not count, as its hooks were cut off or failed."""
 
 
 class RevisedAnswer(Frozen):
@@ -284,7 +297,7 @@ class AgentStep(JsonForm):
     compactions: int = Field(default=0, ge=0)
     """How often older messages had been moved away before the model was asked."""
     partial_response: InferenceResponse | None = None
-    """The partial answer of a model call that was cancelled, without tool calls; the step never completes."""
+    """The partial answer of a model call that was cancelled, or one held back, without tool calls."""
     revised: RevisedAnswer | None = None
     """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
     pictures: Attachments = Field(default=(), exclude_if=has_none)
@@ -297,6 +310,14 @@ class AgentStep(JsonForm):
         """The model's answer as the conversation has it: with the text of the hook that changed it."""
         response = self.inference_response
         return response if self.revised is None or response is None else replace(response, text=self.revised.text)
+
+    @property
+    def text_so_far(self) -> str:
+        """The text of its answer, else of its partial one; empty for an answer that was held back."""
+        if any(error.type == ANSWER_HELD_BACK for error in self.errors):
+            return ""
+        response = self.response or self.partial_response
+        return response.text if response else ""
 
     @property
     def step_type(self) -> AgentStepType | None:

@@ -17,11 +17,23 @@ TODOS_MAX: Final = 50
 TODO_CHARS_MAX: Final = 300
 """The longest item, in characters: a line of work, which a screen shows as one."""
 
+WRITE_TODOS: Final = "write_todos"
+"""The tool that writes the list."""
+
+MAKE_PLAN: Final = "make_plan"
+"""The tool that has it planned."""
+
+PLANNED: Final = "the list is now:\n"
+"""How the result of a plan begins; the items follow, a line each."""
+
 TodoStatus = Literal["pending", "in_progress", "done"]
 
 MARKS: Final[dict[TodoStatus, str]] = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
 """How an item's status is shown to people and to the model."""
 
+
+PLANNED_MARK: Final = f"{MARKS['pending']} "
+"""How the line of an item begins that a plan gives."""
 
 TodoText = Annotated[str, Field(min_length=1, max_length=TODO_CHARS_MAX, pattern=r"\S")]
 
@@ -60,6 +72,22 @@ def todo_text(todos: Iterable[Todo]) -> str:
 def progress(todos: Sequence[Todo]) -> str:
     """Return how far a list is, in a few words."""
     return f"{sum(each.status == 'done' for each in todos)} of {len(todos)} done"
+
+
+def written(todos: Sequence[Todo]) -> str:
+    """Return the result of a call that has written the list."""
+    return f"written: {progress(todos)}" if todos else "written: the list is empty"
+
+
+def list_of_call(tool: str, arguments: JsonMap, result: str | None) -> tuple[Todo, ...] | None:
+    """Return the list that a call has made, told by its result; none for a call that made none."""
+    if tool == WRITE_TODOS:
+        todos, problem = todos_of(arguments)
+        return todos if problem is None and result == written(todos) else None
+    if tool != MAKE_PLAN or result is None or not result.startswith(PLANNED):
+        return None
+    lines = result.removeprefix(PLANNED).splitlines()
+    return tuple(Todo(text=each.removeprefix(PLANNED_MARK)) for each in lines if each.startswith(PLANNED_MARK))
 
 
 def is_open(todos: Iterable[Todo]) -> bool:

@@ -221,7 +221,7 @@ def _out_of_time(transition: Transition) -> bool:
     tool_calls.answer_unknown_ends(transition)
     limit_checks.signal_time(transition)
     if transition.must_stop:
-        transition.change(hooks_under_way=None, summary_under_way=False)
+        cancellation.withdraw(transition)
         _cancelled(transition)  # nothing is under way yet
     return transition.must_stop
 
@@ -400,7 +400,7 @@ def _cancelled(transition: Transition) -> None:
     input_guard.withdraw(transition)
     transition.change(cancelling=False)
     step = transition.execution.current_step
-    if step is not None and step.inference_response is not None:
+    if step is not None and (step.inference_response is not None or step.errors):  # or it is held back
         tool_calls.cancel_calls(transition)
         step_end.judge_cut_off(transition)
         step_end.archive(transition)
@@ -476,7 +476,7 @@ def _call_hooks_returned(transition: Transition, each: OpenCall, event: HooksRet
 
 
 def _end(transition: Transition) -> None:
-    for finish in (input_guard.withdraw, handoffs.take_place, step_end.emit_stopped):
+    for finish in (input_guard.withdraw, handoffs.take_place, critique.settle, step_end.emit_stopped):
         finish(transition)
     _reach_end(transition)
 

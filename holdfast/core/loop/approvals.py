@@ -103,7 +103,7 @@ def _resolved(transition: Transition, each: OpenCall, verdict: Verdict) -> tuple
         why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
         error = _denied(why, verdict.by or "approval")
     elif verdict.arguments is not None:
-        each = replace(each, call=replace(each.call, arguments=verdict.arguments))
+        each = each.with_arguments(verdict.arguments)
     approval = Approval(
         decision=verdict.decision,
         by=verdict.by,

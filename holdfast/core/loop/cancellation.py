@@ -11,7 +11,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop import input_guard, limit_checks, model_result, tool_calls
+from holdfast.core.loop import input_guard, limit_checks, model_result, step_end, tool_calls
 from holdfast.core.loop.commands import CancelInFlight
 from holdfast.core.loop.events import (
     BufferSummarised,
@@ -46,11 +46,18 @@ def cancel(transition: Transition) -> None:
     asking = step is not None and step.inference_response is None
     if execution.open_calls or execution.hooks_under_way or execution.guarding or asking:
         transition.do(CancelInFlight())
-    input_guard.withdraw(transition)
+    withdraw(transition)
     step = transition.execution.current_step
-    transition.change(hooks_under_way=None, summary_under_way=False, cancelling=awaits_answer or bool(children))
+    transition.change(cancelling=awaits_answer or bool(children))
     if step is not None and step.inference_response is not None:
         tool_calls.cancel_calls(transition, but=children)
+
+
+def withdraw(transition: Transition) -> None:
+    """Forget the hooks and the summary under way; an answer whose hooks they are does not count."""
+    input_guard.withdraw(transition)
+    step_end.hold_back(transition)
+    transition.change(hooks_under_way=None, summary_under_way=False)
 
 
 def take_in(transition: Transition, event: Event) -> bool:

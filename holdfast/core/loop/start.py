@@ -42,6 +42,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
         tenant=event.tenant,
         mcp_processes=state.execution.mcp_processes if state.execution else {},
         workspace_base=state.workspace,
+        todos_base=state.todos,
     )
     state = _with_catalog(state, event).changed(
         event.at, execution=execution, execution_count=state.execution_count + 1

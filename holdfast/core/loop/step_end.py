@@ -7,11 +7,18 @@ from typing import Final
 from pydantic import JsonValue
 
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.hooks import Trigger
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.conversation.judgements import ANSWER_REFUSED, ANSWER_UNJUDGED
 from holdfast.core.conversation.messages import Message
-from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
+from holdfast.core.conversation.steps import (
+    ANSWER_HELD_BACK,
+    AgentStepType,
+    ErrorRecord,
+    RevisedAnswer,
+    StepExecution,
+)
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.own_tools import critique, steps_back
@@ -29,7 +36,7 @@ from holdfast.core.wire.execution_events import (
 INVALID_ANSWER: Final = "InvalidAnswer"
 """The type of the error of a final answer that breaks the response format."""
 
-NOT_FATAL: Final = frozenset({MODEL_RETRY, ANSWER_REFUSED, ANSWER_UNJUDGED})
+NOT_FATAL: Final = frozenset({MODEL_RETRY, ANSWER_REFUSED, ANSWER_UNJUDGED, ANSWER_HELD_BACK})
 """The types of errors that end no run by themselves, even where errors are fatal."""
 
 
@@ -56,6 +63,28 @@ def judge_errors(transition: Transition) -> None:
     errors = [error for error in transition.step.all_errors if error.type not in NOT_FATAL]
     if errors and transition.rules.definition.errors == "fatal":
         transition.fail(errors[0])
+
+
+def hold_back(transition: Transition) -> None:
+    """Keep an answer from counting whose hooks are under way as the run ends: they could have given it another text.
+
+    A final answer is a partial one then. Of one with tool calls, whose calls keep their records, the text goes; behind
+    `after_inference` it stays.
+    """
+    step, trigger = transition.execution.current_step, transition.execution.hooks_under_way
+    response = step.response if step else None
+    if step is None or response is None or not response.text.strip():
+        return
+    if trigger is not Trigger.AFTER_INFERENCE and (trigger is not Trigger.AFTER_STEP or response.tool_calls):
+        return
+    if response.tool_calls:
+        transition.change_step(revised=RevisedAnswer(text="", hook=trigger))
+    else:
+        transition.change_step(inference_response=None, partial_response=response)
+        _mark_invalid(transition, response.format_problem)
+    text = f"the run ended before its {trigger} hooks had passed the answer"
+    error = ErrorRecord(type=ANSWER_HELD_BACK, message=text, source=trigger)
+    transition.change_step(errors=(*transition.step.errors, error))
 
 
 def judge_cut_off(transition: Transition) -> None:

@@ -136,7 +136,7 @@ def hooks_returned(transition: Transition, each: OpenCall, runs: Iterable[HookRu
 def _changed_by(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when the hook blocked it, which answers the call."""
     if changes.arguments is not None:
-        each = replace(each, call=replace(each.call, arguments=changes.arguments))
+        each = each.with_arguments(changes.arguments)
         _put(transition, each)
     if changes.block is None:
         return each
@@ -212,8 +212,8 @@ def _run(transition: Transition, each: OpenCall) -> None:
     _run_call(transition, running)
 
 
-def _run_call(transition: Transition, each: OpenCall) -> None:
-    """Issue the command for this call's tool or subagent."""
+def _run_call(transition: Transition, each: OpenCall, *, again: bool = False) -> None:
+    """Issue the command for this call's tool or subagent; `again` where another driver had issued it."""
     step, rules = transition.step.number, transition.rules
     if each.call.name == HANDOFF_TOOL and rules.handoffs:
         _answer(transition, each, handoffs.hand_over(transition, each.call))
@@ -225,7 +225,7 @@ def _run_call(transition: Transition, each: OpenCall) -> None:
     if each.call.name != SPAWN_TOOL or not rules.subagents:
         traits = rules.tools.get(each.call.name)
         if traits is not None and traits.loop is not None:
-            _answer(transition, each, own_answer(transition, each, traits.loop))
+            _answer(transition, each, own_answer(transition, each, traits.loop, again=again))
             return
         context = transition.call_context(each.call) if traits is not None and traits.context else None
         transition.do(CallTool(step_number=step, index=each.index, call=each.call, context=context))
@@ -384,7 +384,7 @@ def take_up(transition: Transition) -> None:
                 _put(transition, input_waits.again(each))
                 _run_call(transition, each)
             case CallStage.RUNNING:
-                _run_call(transition, each)
+                _run_call(transition, each, again=True)
             case _:
                 assert_never(each.stage)
     _start_waiting(transition)
@@ -464,4 +464,5 @@ def _ended(
         approval=each.approval,
         inputs=each.inputs,
         parent_call_id=each.parent_call_id,
+        asked_digest=each.asked_digest,
     )

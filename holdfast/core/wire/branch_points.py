@@ -19,6 +19,7 @@ from holdfast.core.conversation.amounts import counted, joined_models
 from holdfast.core.conversation.handoffs import Handover
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 from holdfast.core.conversation.steps import AgentStep, StepExecution
+from holdfast.core.conversation.todos import Todo, list_of_call
 from holdfast.core.wire.carry_over import STEPS
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.records import Part, Snapshot
@@ -59,6 +60,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
         open_calls=(),
         waiting_messages=(),
         handoffs=tuple(each for each in state.running.handoffs if each.step_number <= steps),
+        steps_back=tuple(each for each in state.running.steps_back if each.from_step <= steps),
         answer_due=False,
         error=None,
     )
@@ -71,6 +73,7 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
             execution=execution,
             handover=_handover_after(state, steps),
             workspace=_workspace_after(state, steps_before),
+            todos=_todos_after(state, steps),
         ),
         parts=_parts(snapshot.parts, lengths),
         steps=_tail(snapshot.parts, STEPS, snapshot.steps, lengths),
@@ -92,6 +95,22 @@ def _workspace_after(state: AgentState, steps: Iterable[StepExecution]) -> Diges
     return left[-1] if left else state.running.workspace_base
 
 
+def _todos_after(state: AgentState, steps: int) -> tuple[Todo, ...]:
+    """Return the agent's list after so many steps: the latest that a call of them has made, or that of the beginning.
+
+    A run recorded without that of its beginning has the list of its end where no call has changed it.
+    """
+    made: dict[bool, tuple[Todo, ...]] = {}
+    for done in state.running.step_executions:
+        for call in sorted(done.step.tool_executions, key=lambda each: each.completed_at):
+            todos = None if call.has_error else list_of_call(call.name, call.args, call.result)
+            if todos is not None:
+                made[done.step.number <= steps] = todos
+    if True in made:
+        return made[True]
+    return state.running.todos_base if made else state.todos
+
+
 def _length_after(state: AgentState, steps: int) -> int:
     """Return how many messages the default section had at the end of that step."""
     done = [each.step for each in state.running.step_executions]
@@ -109,8 +128,8 @@ def _end_of(messages: AppendList[Message], step: AgentStep) -> int:
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].metadata.get("step_id") == step.id:
             return at + 1
-    text = f"the messages of step {step.number} were summarised since, so it cannot be continued from there"
-    raise InvalidInput(f"{text}; name a later step, or the run's end")
+    text = f"the messages of step {step.number} were summarised since, or left out"
+    raise InvalidInput(f"{text}, so it cannot be continued from there; name a later step, or the run's end")
 
 
 def _parts(parts: Sequence[Part], lengths: Mapping[str | None, int]) -> tuple[Part, ...]:

@@ -24,18 +24,23 @@ class ScriptCall(Frozen):
 
 
 class ScriptResult(Frozen):
-    """A call of a script that has ended: with a value, or with the text of its error."""
+    """A call of a script that has ended: with a value, or with the text of its error.
+
+    `digest` is that of the call as the script made it; none from an older workflow.
+    """
 
     tool: str
+    digest: Digest | None = None
     value: JsonValue = None
     error: str | None = None
 
     @classmethod
     def of(cls, execution: ToolExecution) -> ScriptResult:
         """Return what a script sees of a call: its value, or what the model would see where it has failed."""
+        digest = execution.asked_digest or execution.call.digest
         if execution.has_error:
-            return cls(tool=execution.name, error=str(execution.answer.content))
-        return cls(tool=execution.name, value=execution.value)
+            return cls(tool=execution.name, digest=digest, error=str(execution.answer.content))
+        return cls(tool=execution.name, digest=digest, value=execution.value)
 
 
 class ScriptRequest(Frozen):

@@ -15,7 +15,7 @@ Answer = tuple[str | None, ErrorRecord | None]
 """What the model is told: a result or an error."""
 
 
-def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer | OpenCall:
+def own_answer(transition: Transition, each: OpenCall, tool: LoopTool, *, again: bool = False) -> Answer | OpenCall:
     """Answer a call, or return it as it waits for its answer."""
     match tool:
         case "todo":
@@ -25,7 +25,7 @@ def own_answer(transition: Transition, each: OpenCall, tool: LoopTool) -> Answer
         case "go_back":
             return steps_back.ask(transition, each.call)
         case "plan":
-            return planning.begin(transition, each)
+            return planning.begin(transition, each, again=again)
         case "describe_agents":
             return agent_descriptions.describe(transition, each.call)
         case _:

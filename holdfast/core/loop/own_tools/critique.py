@@ -19,7 +19,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.judgements import ANSWER_REFUSED, ANSWER_UNJUDGED, Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
-from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.steps import AgentStepType, CallStage, ErrorRecord, OpenCall
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.loop.own_tools import agent_calls
@@ -41,8 +41,10 @@ def begin(transition: Transition) -> bool:
     step, response = transition.step, transition.step.response
     if transition.rules.definition.critique is None or response is None or step.judgement is not None:
         return False
-    if step.requested_tool_calls or step.errors or transition.execution.answer_due:
+    if step.requested_tool_calls or step.errors:
         return False
+    if transition.execution.answer_due and not transition.should_stop(more_to_do=True):
+        return False  # the loop goes on: another answer is the last
     highest = transition.execution.continuation.highest
     if transition.must_stop and (highest is None or highest.reason.forced):  # else the run ends `completed`
         return False
@@ -108,14 +110,42 @@ def cancelled(transition: Transition, event: SubagentReturned) -> bool:
 
 
 def withdraw(transition: Transition) -> None:
-    """Keep an answer from counting whose judgement was cut off: the run ends before it came to an end."""
+    """Keep an answer from counting whose judgement was cut off or never began: the run ends, or goes on, before."""
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
+    if judgement is None and critique is not None and transition.step.step_type is AgentStepType.FINAL_RESPONSE:
+        judge = critic(transition.rules.definition, transition.rules.assistants)
+        judgement = Judgement(judge=judge.name if judge else "", started_at=transition.at)
     if judgement is None or judgement.completed_at is not None:
         return
-    why = "the run ended before its judgement"
+    ends = transition.should_stop(more_to_do=True)
+    why = "the run ended before its judgement" if ends else "another answer was due before its judgement"
     _close(transition, replace(judgement, why=why))
     if critique is None or critique.unjudged == "fail":
         _add_error(transition, ErrorRecord(type=ANSWER_UNJUDGED, message=why, source=judgement.judge))
+
+
+def settle(transition: Transition) -> None:
+    """Keep a run from ending `completed` whose last answer was refused: nobody is asked for another one."""
+    steps, highest = transition.execution.step_executions, transition.execution.continuation.highest
+    judgement = steps[-1].step.judgement if steps else None
+    if judgement is None or judgement.outcome != "refused" or (highest is not None and highest.reason.forced):
+        return
+    allowed = _rounds(transition)
+    facts: dict[str, JsonValue] = {"limit": "critique.rounds", "used": _refusals(transition), "allowed": allowed}
+    text = f"{judgement.judge!r} did not accept the answer with which the run ended: {judgement.reasons[0]}"
+    transition.signal_once(StopReason.RETRY_LIMIT, text, judgement.judge, **facts)
+
+
+def _rounds(transition: Transition) -> int:
+    critique = transition.rules.definition.critique
+    return critique.rounds if critique else 1
+
+
+def _refusals(transition: Transition) -> int:
+    """Return how many answers of this execution were refused so far."""
+    step, done = transition.execution.current_step, transition.execution.step_executions
+    judgements = [each.judgement for each in (*(one.step for one in done), *((step,) if step else ()))]
+    return sum(each is not None and each.outcome == "refused" for each in judgements)
 
 
 def _count(transition: Transition, judgement: Judgement, event: SubagentReturned) -> None:
@@ -142,10 +172,7 @@ def _close(transition: Transition, judgement: Judgement) -> None:
 
 def _refused(transition: Transition, judgement: Judgement) -> None:
     """Ask for the answer again with the reasons, or stop after as many rounds as the definition allows."""
-    critique = transition.rules.definition.critique
-    allowed = critique.rounds if critique else 1
-    steps = (*(done.step for done in transition.execution.step_executions), transition.step)
-    rounds = sum(each.judgement is not None and each.judgement.outcome == "refused" for each in steps)
+    allowed, rounds = _rounds(transition), _refusals(transition)
     listed = "\n".join(f"- {reason}" for reason in judgement.reasons)
     text = f"{judgement.judge!r} did not accept the answer:\n{listed}"
     _add_error(transition, ErrorRecord(type=ANSWER_REFUSED, message=text, source=judgement.judge))

@@ -21,8 +21,7 @@ CALLS_LISTED_MAX: Final = 50
 """The most calls of the steps left out that the model is told, those first that must not be repeated."""
 
 ARGUMENTS_CHARS_MAX: Final = 300
-RESULT_CHARS_MAX: Final = 200
-"""How much of such a call's arguments and result is told."""
+"""How much of such a call's arguments is told."""
 
 
 def ask(transition: Transition, call: ToolCall) -> tuple[str | None, ErrorRecord | None]:
@@ -75,7 +74,10 @@ def _problem_with(transition: Transition, step: int) -> str:
 
 
 def _note(transition: Transition, back: StepBack, steps: Iterable[AgentStep]) -> str:
-    """Return what the model is told in place of the steps left out."""
+    """Return what the model is told in place of the steps left out: its own words, and no tool's.
+
+    The note stands where a person speaks; what a tool has returned must not.
+    """
     calls = [each for step in steps for each in step.tool_executions if each.ran and not _is_own(transition, each)]
     left_out = f"Steps {back.to_step} to {back.from_step} are left out, and this is step {back.from_step + 1}"
     lines = [f"You went back to step {back.to_step}. {left_out}. Your note:\n{back.note}"]
@@ -83,14 +85,14 @@ def _note(transition: Transition, back: StepBack, steps: Iterable[AgentStep]) ->
         once = sorted(calls, key=lambda each: not _at_most_once(transition, each))[:CALLS_LISTED_MAX]
         listed = [_line(each) for each in calls if each in once]
         more = f"\n- and {len(calls) - len(listed)} more" if len(calls) > len(listed) else ""
-        lines.append("These calls were made and stand; going back undid nothing:\n" + "\n".join(listed) + more)
+        stand = "These calls were made and stand; going back undid nothing, and left out their results"
+        lines.append(f"{stand}:\n" + "\n".join(listed) + more)
     return "\n\n".join(lines)
 
 
 def _line(each: ToolExecution) -> str:
-    arguments = clamped(each.call.arguments_text, ARGUMENTS_CHARS_MAX)
-    answer = clamped(" ".join(each.answer.text.split()), RESULT_CHARS_MAX)
-    return f"- {each.name}({arguments}) {each.outcome}: {answer}"
+    arguments = clamped(" ".join(each.call.arguments_text.split()), ARGUMENTS_CHARS_MAX)
+    return f"- {each.name}({arguments}) {each.outcome}"
 
 
 def _is_own(transition: Transition, each: ToolExecution) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.conversation.todos import Todo, is_open, progress, todo_text, todos_of
+from holdfast.core.conversation.todos import Todo, is_open, todo_text, todos_of, written
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import TodosChanged
 
@@ -20,7 +20,7 @@ def write(transition: Transition, call: ToolCall) -> tuple[str | None, ErrorReco
     if problem is not None:
         return None, ErrorRecord(type="InvalidArguments", message=problem, source=call.name)
     change(transition, todos)
-    return f"written: {progress(todos)}" if todos else "written: the list is empty", None
+    return written(todos), None
 
 
 def change(transition: Transition, todos: tuple[Todo, ...]) -> None:
