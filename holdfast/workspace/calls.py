@@ -77,7 +77,13 @@ class WorkspaceCalls:
             raise WorkspaceUnavailable(missing_backend(use.profile.backend, self.backends))
         workspace = Workspace(use.id, context.tenant, use.profile)
         files = use.files or EMPTY
-        common = {"execution": context.execution_id, "files": files, "call": context.idempotency_key, "snapshot": True}
+        common = {
+            "execution": context.execution_id,
+            "files": files,
+            "left_by": use.left_by,
+            "call": context.idempotency_key,
+            "snapshot": True,
+        }
         notes: tuple[str, ...] = ()
         for _ in range(ROUNDS_MAX):
             await backend.ensure(workspace)

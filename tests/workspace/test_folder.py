@@ -49,3 +49,18 @@ async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -
     header = {"op": "read", "path": "1499.txt"}
     answers = await asyncio.gather(*(calls.call(context, header) for _ in range(8)))
     assert [each.contents for each in answers] == [b"1499\n"] * 8
+
+
+async def test_files_that_another_machine_has_made_as_they_once_were_are_restored(tmp_path: Path) -> None:
+    records = Records.in_folder(tmp_path / "objects")
+    here, there = (WorkspaceCalls({"folder": FolderBackend(tmp_path / name)}, records) for name in ("here", "there"))
+    files: str | None = None
+    outputs = list[bytes]()
+    commands = ((here, "touch base"), (here, "touch more"), (there, "rm more; ls"), (here, "ls"), (here, "ls"))
+    for number, (calls, command) in enumerate(commands):
+        use = WorkspaceUse(id="a", profile=PROFILE, files=files, left_by=f"call {number - 1}" if files else None)
+        context = ToolContext("run", f"call {number}", 1, workspace=use)
+        answer = await calls.call(context, {"op": "run", "shell": command, "timeout": 60})
+        files = answer.snapshot
+        outputs.append(answer.output)
+    assert outputs[2:] == [b"base\n", b"base\n", b"base\n"]

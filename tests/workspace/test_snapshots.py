@@ -73,9 +73,10 @@ def test_a_workspace_with_other_files_does_nothing_until_they_are_restored(insid
 
 def test_a_call_whose_result_was_lost_had_its_effect(inside: Inside) -> None:
     inside.shell("echo 1 > f")
-    recorded = inside.files
+    inside.shell("true")
+    recorded = inside.files, inside.left_by
     inside.shell("echo 2 > f")
-    inside.files = recorded  # the run never heard of the second
+    inside.files, inside.left_by = recorded  # the run never heard of the last one
     assert inside.shell("cat f").output == b"2\n"
 
 

@@ -5,8 +5,9 @@ target]]}`, each list sorted by path. Its SHA-256 names the snapshot: equal file
 are not in it; FIFOs, sockets and devices are left out.
 
 The runtime folder has an index of the last manifest with the facts of each file (size, times, inode), so that only
-changed files are read; and the state: which run used the workspace last and the snapshots it has left. A run whose
-recorded snapshot is among them may go on: a call whose result was lost had its effect. Any other needs a restore.
+changed files are read; and the state: which run used the workspace last, and the snapshots it has left, each with the
+call that left it. A run whose recorded snapshot is among them may go on: a call whose result was lost had its effect.
+Any other needs a restore, also where the files are as they once were: another machine's calls may have made them so.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ def is_current(runtime: str, request: dict[str, Any]) -> bool:
     """Return whether the workspace has the files that the run is to have; the run then counts as its user."""
     run, files = request["execution"], request["files"]
     state = _state(runtime)
-    if state["execution"] == run:
-        return files in state["lineage"]
-    if state["lineage"][-1] != files:
+    if state["execution"] == run and [files, request.get("left_by")] in state["lineage"]:
+        return True
+    if state["lineage"][-1][0] != files:
         return False
-    _write_json(runtime, "state", {"execution": run, "lineage": [files]})
+    if state["execution"] != run:
+        _write_json(runtime, "state", {"execution": run, "lineage": [[files, request.get("left_by")]]})
     return True
 
 
@@ -67,8 +69,10 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     data = json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode()
     digest = hashlib.sha256(data).hexdigest()
     _write_json(runtime, "index", {path: entry for path, entry in index.items() if path not in unsettled})
-    state = _state(runtime)
-    if digest == state["lineage"][-1] == request["files"]:
+    before = _state(runtime)["lineage"]
+    state = {"execution": request["execution"], "lineage": [*before[-LINEAGE_MAX:], [digest, request["call"]]]}
+    if digest == before[-1][0] == request["files"]:
+        _write_json(runtime, "state", state)
         return {"digest": digest, "contents": 0}
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
     wanted: dict[str, str] = {}
@@ -80,8 +84,7 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
         with os.fdopen(root.open_file(path), "rb") as file:
             write_frame_list(file.read(FILE_BYTES_MAX))
     _write_json(runtime, "contents-" + digest, sorted({entry[3] for entry in manifest["files"]}))
-    lineage = [each for each in state["lineage"] if each != digest][-LINEAGE_MAX:]
-    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [*lineage, digest]})
+    _write_json(runtime, "state", state)
     for name in os.listdir(runtime):
         if name.startswith("contents-") and name[9:] not in (digest, request["files"]):
             os.unlink(os.path.join(runtime, name))
@@ -116,7 +119,7 @@ def restore(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
         os.chmod(os.path.join(root.path, path), mode)
     _write_json(runtime, "index", {})
     _write_json(runtime, "contents-" + digest, sorted({entry[3] for entry in manifest["files"]}))
-    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [digest]})
+    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [[digest, request.get("left_by")]]})
     return {"files": len(manifest["files"])}
 
 
@@ -201,7 +204,7 @@ def _contents(body: bytes) -> list[bytes]:
 
 
 def _state(runtime: str) -> dict[str, Any]:
-    state: dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [EMPTY]})
+    state: dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [[EMPTY, None]]})
     return state
 
 
