@@ -105,6 +105,8 @@ def restore(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
         raise Refused("the manifest to restore has the digest {}, {} was asked for".format(digest, request["files"]))
     manifest = json.loads(data)
     by_digest = {hashlib.sha256(each).hexdigest(): each for each in contents}
+    # until it is whole, the files are nobody's
+    _write_json(runtime, "state", {"execution": None, "lineage": [[None, None]]})
     _empty(root.path)
     for path, _ in manifest["folders"]:
         os.mkdir(os.path.join(root.path, path))
