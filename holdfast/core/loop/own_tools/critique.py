@@ -38,9 +38,9 @@ JUDGEMENT: Final = "judge the final answer"
 def begin(transition: Transition) -> bool:
     """Have the answer of the step under way judged, if it is a final one; return whether that has begun."""
     step, response = transition.step, transition.step.response
-    if transition.rules.definition.critique is None or response is None or step.judgement is not None:
+    if transition.rules.definition.critique is None or step.judgement is not None:
         return False
-    if step.requested_tool_calls or step.errors or transition.execution.answer_due:
+    if response is None or not _is_final(transition):
         return False
     highest = transition.execution.continuation.highest
     if transition.must_stop and (highest is None or highest.reason.forced):  # else the run ends `completed`
@@ -107,14 +107,23 @@ def cancelled(transition: Transition, event: SubagentReturned) -> bool:
 
 
 def withdraw(transition: Transition) -> None:
-    """Keep an answer from counting whose judgement was cut off: the run ends before it came to an end."""
+    """Keep an answer from counting that has no verdict: the run ends before its judgement, or in the middle of it."""
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
+    if judgement is None and critique is not None and _is_final(transition):
+        judge = critic(transition.rules.definition, transition.rules.assistants)
+        judgement = Judgement(judge=judge.name if judge else "", started_at=transition.at)
     if judgement is None or judgement.completed_at is not None:
         return
     why = "the run ended before its judgement"
     transition.change_step(judgement=replace(judgement, why=why, completed_at=transition.at))
     if critique is None or critique.unjudged == "fail":
         _add_error(transition, ErrorRecord(type=ANSWER_UNJUDGED, message=why, source=judgement.judge))
+
+
+def _is_final(transition: Transition) -> bool:
+    step = transition.step
+    answered = step.response is not None and not step.requested_tool_calls
+    return answered and not step.errors and not transition.execution.answer_due
 
 
 def _count(transition: Transition, judgement: Judgement, event: SubagentReturned) -> None:
