@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,7 +15,7 @@ from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import missing_backend
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.workspace.backend import Workspace, WorkspaceBackend, WorkspaceLost, WorkspaceUnavailable
-from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes
+from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes, request_head
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_store import SnapshotStore
 
@@ -88,7 +88,7 @@ class WorkspaceCalls:
         for _ in range(ROUNDS_MAX):
             await backend.ensure(workspace)
             try:
-                answer = await self._exchange(backend, workspace, {**header, **common}, body, on_output)
+                answer = await self._exchange(backend, workspace, {**header, **common}, (body,), on_output)
                 if answer.result["status"] == "stale":
                     await self._restore(backend, workspace, common, files)
                     notes = (RESTORED,) if files != EMPTY else ()
@@ -107,13 +107,14 @@ class WorkspaceCalls:
         backend: WorkspaceBackend,
         workspace: Workspace,
         header: Mapping[str, Any],
-        body: bytes,
+        body: Sequence[bytes],
         on_output: OutputListener = lambda _: None,
     ) -> Answer:
+        request = (request_head(dict(header), sum(map(len, body))), *body)  # not joined: a snapshot is large
         answer, contents = Answer(), list[bytes]()
         output, result = list[bytes](), list[bytes]()
         try:
-            async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
+            async with aclosing(backend.execute(workspace, request)) as received:
                 async for kind, data in frames(received):
                     if kind == OUTPUT:
                         output.append(data)

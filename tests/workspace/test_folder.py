@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 
 from holdfast.core.tools.tool_context import ToolContext
@@ -64,3 +65,21 @@ async def test_files_that_another_machine_has_made_as_they_once_were_are_restore
         files = answer.snapshot
         outputs.append(answer.output)
     assert outputs[2:] == [b"base\n", b"base\n", b"base\n"]
+
+
+async def test_a_restore_has_the_files_in_memory_once(tmp_path: Path) -> None:
+    records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
+    source.mkdir()
+    for number in range(4):
+        (source / str(number)).write_bytes(bytes([number]) * 15_000_000)
+    files = await SnapshotFiles(records).with_files(EMPTY, source, ".")
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE, files=files))
+    tracemalloc.start()
+    try:
+        answer = await calls.call(context, {"op": "list"})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(answer.result["entries"]) == 4
+    assert peak < 120_000_000
