@@ -224,7 +224,7 @@ def _ordered(value: Any) -> Any:  # noqa: ANN401  # whatever a script can make
     """Return `value` with its sets as sorted lists: the order of a set of Python's is another in each process."""
     match value:
         case dict():
-            return {key: _ordered(each) for key, each in cast("dict[Any, Any]", value).items()}
+            return {key: _ordered(each) for key, each in cast("Mapping[Any, Any]", value).items()}
         case list() | tuple():
             return [_ordered(each) for each in cast("list[Any]", value)]
         case set() | frozenset():
