@@ -33,6 +33,9 @@ INDENT: Final = "\0"
 LINK_CHARS_MAX: Final = 2_000
 """The longest address of a link that is shown; a longer one (a `data:` picture) is left out."""
 
+LINKS_CHARS_MAX: Final = 500_000
+"""How much the addresses of one page's links take together: made absolute, a short one is as long as the page's."""
+
 _TAG: Final = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>"']|"[^"]*"|'[^']*')*+)>""")
 _ATTRIBUTE: Final = re.compile(r"""(?<![^\s=>"'/])([^\s=>"'/]++)\s*+=\s*+("[^"]*"|'[^']*'|[^\s"'>]+)""")
 _SPACE: Final = re.compile(r"\s+")
@@ -44,7 +47,7 @@ def readable(page: str, base: str) -> tuple[str, str]:
 
     Links become absolute, against `base`.
     """
-    title, link, preformatted = "", "", 0
+    title, link, preformatted, links_left = "", "", 0, LINKS_CHARS_MAX
     parts: list[str] = []
     for closing, tag, text in _tokens(page.replace(INDENT, "")):
         if tag == "title":
@@ -57,7 +60,8 @@ def readable(page: str, base: str) -> tuple[str, str]:
             parts.append("\n")
         elif tag == "a":
             parts.append(f"]({link})" if link else "")
-            link = "" if closing else _link(text, base)
+            link = "" if closing or links_left <= 0 else _link(text, base)
+            links_left -= len(link)
             parts.append("[" if link else "")
         elif tag == "img":
             about = _plain(_attribute(text, "alt"))
@@ -121,7 +125,7 @@ def _link(attributes: str, base: str) -> str:
         whole = urljoin(base, href)
     except ValueError:
         return ""
-    return whole if whole.startswith(("http://", "https://")) else ""
+    return whole if whole.startswith(("http://", "https://")) and len(whole) <= LINK_CHARS_MAX else ""
 
 
 def _plain(text: str) -> str:

@@ -25,6 +25,7 @@ from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CHARS_MAX, function_names, parameters_of
+from holdfast.core.tools.tool_results import bounded_result
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.script_contracts import ScriptAdvance, ScriptCall, ScriptRequest
 from holdfast.runtime.remote_tool_checks import checked_calls
@@ -252,7 +253,7 @@ def _call(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sc
     if twice := given.keys() & kwargs.keys():
         raise TypeError(f"{tool.name} got the argument {min(twice)!r} twice")
     try:
-        arguments = cast("dict[str, JsonValue]", from_json(to_json({**given, **kwargs})))
+        arguments = cast("dict[str, JsonValue]", from_json(to_json(_ordered({**given, **kwargs}))))
         return ScriptCall(tool=tool.name, arguments=arguments)
     except ValidationError as error:  # a number that is none, or what nests too deep
         raise TypeError(f"{tool.name}: its arguments are no JSON: {problems_text(error)}") from None
@@ -260,14 +261,27 @@ def _call(tool: AnyTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sc
         raise TypeError(f"{tool.name}: its arguments are no JSON: {error}") from None
 
 
+def _ordered(value: Any) -> Any:  # noqa: ANN401  # whatever a script can make
+    """Return `value` with its sets as sorted lists: the order of a set of Python's is another in each process."""
+    match value:
+        case dict():
+            return {key: _ordered(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        case list() | tuple():
+            return [_ordered(each) for each in cast("list[Any]", value)]
+        case set() | frozenset():
+            return sorted(map(_ordered, cast("set[Any]", value)), key=to_json)
+        case _:
+            return value
+
+
 def _output(printed: str, value: object, unawaited: int) -> str:
     """Return what the model sees of a script that has ended."""
     parts = [printed.rstrip()] if printed.strip() else []
     if value is not None:
         try:
-            parts.append(value if isinstance(value, str) else to_json(value).decode())
+            parts.append(value if isinstance(value, str) else to_json(_ordered(value)).decode())
         except (PydanticSerializationError, ValueError):
             parts.append(repr(value))
     if unawaited:
         parts.append(f"({unawaited} calls were not awaited, so they were not made)")
-    return "\n".join(parts) or "(it printed nothing, and its last line has no value)"
+    return bounded_result("\n".join(parts)) or "(it printed nothing, and its last line has no value)"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Unpack, cast
 
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.base.frozen import trusted
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, is_json
 from holdfast.core.tools.tool_traits import ToolOptions
@@ -45,18 +46,28 @@ def _flat(every: Iterable[object]) -> Iterator[Any]:
 def _foreign(tool: Any) -> ForeignTool:  # noqa: ANN401  # of LangChain
     name: str = tool.name
     schema = tool.tool_call_schema
+    parameters = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else schema.model_json_schema()
+    injected = _injected(tool, parameters)
 
     async def call(arguments: dict[str, Any], own: ToolContext) -> object:
+        if given := sorted(injected & arguments.keys()):
+            raise InvalidArguments(f"{name} has no argument {given[0]!r}")
         request = {"type": "tool_call", "name": name, "args": arguments, "id": own.call_id or name}
         return _reply(name, await tool.ainvoke(request))
 
     return ForeignTool(
         name=name,
         description=tool.description,
-        parameters=cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else schema.model_json_schema(),
+        parameters=parameters,
         call=call,
         source=f"the tool {name!r} of LangChain",
     )
+
+
+def _injected(tool: Any, parameters: Mapping[str, Any]) -> set[str]:  # noqa: ANN401  # of LangChain
+    """Return the arguments that LangChain or the application gives: a model that named one would take their place."""
+    every = {} if isinstance(tool.args_schema, Mapping) else getattr(tool.get_input_schema(), "model_fields", {})
+    return {*every} - {*parameters.get("properties", {})}
 
 
 def _reply(name: str, message: Any) -> ToolReply:  # noqa: ANN401  # of LangChain
@@ -67,7 +78,8 @@ def _reply(name: str, message: Any) -> ToolReply:  # noqa: ANN401  # of LangChai
     text = _text(message.content)
     if message.status == "error":
         raise ToolFailed(text)
-    return ToolReply(text=text, result_type="json" if text[:1] in ("{", "[") and is_json(text) else "text")
+    # it may be longer than any value of ours: whoever runs the tool cuts it and keeps the whole
+    return trusted(ToolReply, text=text, result_type="json" if text[:1] in ("{", "[") and is_json(text) else "text")
 
 
 def _text(content: str | list[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,7 +23,7 @@ from holdfast.workspace.backend import (
     WorkspaceUnavailable,
 )
 from holdfast.workspace.background_tasks import BackgroundTasks
-from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes
+from holdfast.workspace.inside.frames import CONTENT, FRAME_BYTES_MAX, OUTPUT, RESULT, request_bytes, request_head
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_store import SnapshotStore
 
@@ -106,12 +106,18 @@ class WorkspaceCalls:
             raise WorkspaceUnavailable(missing_backend(use.profile.backend, self.backends))
         workspace = Workspace(use.id, context.tenant, use.profile)
         files = use.files or EMPTY
-        common = {"execution": context.execution_id, "files": files, "call": context.idempotency_key, "snapshot": True}
+        common = {
+            "execution": context.execution_id,
+            "files": files,
+            "left_by": use.left_by,
+            "call": context.idempotency_key,
+            "snapshot": True,
+        }
         notes: tuple[str, ...] = ()
         for _ in range(ROUNDS_MAX):
             await backend.ensure(workspace)
             try:
-                answer = await self._exchange(backend, workspace, {**header, **common}, body, on_output)
+                answer = await self._exchange(backend, workspace, {**header, **common}, (body,), on_output)
                 if answer.result["status"] == "stale":
                     await self._restore(backend, workspace, common, files)
                     notes = () if files in (EMPTY, use.profile.files) else (RESTORED,)  # what it begins with is no loss
@@ -130,14 +136,15 @@ class WorkspaceCalls:
         backend: WorkspaceBackend,
         workspace: Workspace,
         header: Mapping[str, Any],
-        body: bytes,
+        body: Sequence[bytes],
         on_output: OutputListener = lambda _: None,
     ) -> Answer:
+        request = (request_head(dict(header), sum(map(len, body))), *body)  # not joined: a snapshot is large
         answer, contents = Answer(), list[bytes]()
         output, result = list[bytes](), list[bytes]()
         with self._under_way.counted():
             try:
-                async with aclosing(backend.execute(workspace, (request_bytes(dict(header), body),))) as received:
+                async with aclosing(backend.execute(workspace, request)) as received:
                     async for kind, data in frames(received):
                         if kind == OUTPUT:
                             output.append(data)

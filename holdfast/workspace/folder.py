@@ -82,8 +82,9 @@ class FolderBackend:
             assert process.stdout is not None  # noqa: S101
             with suppress(ConnectionError):  # it has ended: its output says why, or its absence
                 for piece in request:
-                    process.stdin.write(piece)
-                    await process.stdin.drain()
+                    for start in range(0, len(piece), CHUNK_BYTES):  # what is written is copied
+                        process.stdin.write(piece[start : start + CHUNK_BYTES])
+                        await process.stdin.drain()
             while piece := await process.stdout.read(CHUNK_BYTES):
                 yield piece
             process.stdin.close()

@@ -103,8 +103,8 @@ class SnapshotStore:
         """Return the content of a file. Raises ObjectMissing, StorageFailed."""
         return await self._store.read_attachment(digest)
 
-    async def packed(self, digest: str) -> bytes:
-        """Return a snapshot as the program takes it: the manifest and each content, each behind its length.
+    async def packed(self, digest: str) -> list[bytes]:
+        """Return a snapshot in the pieces that the program takes: the manifest and each content, behind their lengths.
 
         Raises ObjectMissing, StorageFailed, also where it is larger than a snapshot may be.
         """
@@ -119,7 +119,7 @@ class SnapshotStore:
             return data
 
         contents = await self._gathered(map(read, sorted(manifest.contents)))
-        return b"".join(struct.pack(">I", len(each)) + each for each in (manifest.data, *contents))
+        return [piece for each in (manifest.data, *contents) for piece in (struct.pack(">I", len(each)), each)]
 
     async def _gathered(self, calls: Iterable[Any]) -> list[Any]:
         at_once = asyncio.Semaphore(AT_ONCE_MAX)

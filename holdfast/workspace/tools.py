@@ -211,7 +211,11 @@ def _file_text(answer: Answer) -> str:
         return f"[a binary file of {result['size']:,} bytes; look at it with a command]"
     text = answer.contents.decode(errors="backslashreplace")
     if result["more"]:
-        return f"{text}[lines {result['first']} to {result['last']}; read on from line {result['last'] + 1}]"
+        first, last = result["first"], result["last"]
+        if not result["cut"]:
+            return f"{text}[lines {first} to {last}; read on from line {last + 1}]"
+        rest = f"from line {last}" if last > first else f"from line {last + 1}, and this one with a command"
+        return f"{text}\n[lines {first} to {last}, the last one cut here; read on {rest}]"
     return text or f"[nothing from line {result['first']} on; the file has {result['size']:,} bytes]"
 
 

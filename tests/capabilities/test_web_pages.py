@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast import Toolset
-from holdfast.capabilities.html_text import readable
+from holdfast.capabilities.html_text import LINKS_CHARS_MAX, readable
 from holdfast.capabilities.web_pages import REDIRECTS_MAX, fetch_url
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidInput
@@ -376,3 +376,12 @@ async def test_on_temporal_a_page_is_fetched_by_the_worker_and_a_private_one_is_
     first, second = (step.tool_executions[0] for step in result.state.steps[:2])
     assert first.answer.text == f"http://{served.host}/\n\nplain"
     assert "is not allowed here" in refused(second)
+
+
+def test_links_of_a_long_address_make_no_page_many_times_as_long() -> None:
+    base = f"https://example.org/{'a' * 1_900}/"
+    _, text = readable("<a href=x>y</a>" * 20_000, base)
+    assert text.startswith(f"[y]({base}x)[y]({base}x)")
+    assert len(text) < 2 * LINKS_CHARS_MAX
+    _, text = readable("<a href=x>y</a>", f"https://example.org/{'a' * 4_000}/")
+    assert text == "y"

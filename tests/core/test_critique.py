@@ -123,6 +123,16 @@ def test_a_stop_is_heard_while_the_answer_is_judged(unjudged: str) -> None:
     assert bool(run.state.final_response) is (unjudged == "accept")
 
 
+@pytest.mark.parametrize("unjudged", ["fail", "accept"])
+def test_an_answer_behind_a_stop_is_not_judged_and_does_not_count(unjudged: str) -> None:
+    run = judging(Critique.model_validate({"rubric": "x", "unjudged": unjudged})).stop(mode="after_step").answer("So.")
+    assert run.wanted(SpawnSubagent) == ()
+    assert run.ended == stopped(StopReason.USER_REQUESTED)
+    assert judgement_of(run).outcome == "unjudged"
+    assert [each.type for each in run.state.errors] == ([ANSWER_UNJUDGED] if unjudged == "fail" else [])
+    assert bool(run.state.final_response) is (unjudged == "accept")
+
+
 def test_the_time_limit_is_heard_while_the_answer_is_judged() -> None:
     run = judging(budget=ExecutionBudget(max_seconds=10)).answer("It is so.").timer(after=20)
     assert run.ended == stopped(StopReason.TIME_LIMIT)

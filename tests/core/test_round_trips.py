@@ -251,6 +251,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         id=names,
         profile=st.builds(WorkspaceProfile, backend=st.just("folder"), disk_mb=st.integers(1, 99)),
         files=st.none() | digests,
+        left_by=st.none() | names,
     ),
     changes,
     tool_traits,

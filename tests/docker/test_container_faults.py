@@ -128,6 +128,23 @@ async def test_a_command_that_kills_the_program_too_gets_a_new_container(
     await goes_on(backend, image)
 
 
+OPENED = """
+import os
+for name in ("fd/1", "mem"):
+    try:
+        print(os.open(f"/proc/{os.getppid()}/{name}", os.O_WRONLY))
+    except OSError as error:
+        print(name, error.strerror)
+print(open("/proc/self/oom_score_adj").read())
+"""
+
+
+async def test_a_command_can_not_answer_in_the_programs_name(backend: DockerBackend, image: str) -> None:
+    answer = await ended(backend, image, f"exec python3 -c '{OPENED}'")
+    assert isinstance(answer, Ran)
+    assert answer.output == b"fd/1 Permission denied\nmem Permission denied\n1000\n\n"
+
+
 async def test_a_container_that_is_removed_meanwhile_is_reported(
     backend: DockerBackend, daemon: Daemon, image: str
 ) -> None:

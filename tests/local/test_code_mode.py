@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.conversation.messages import ToolCall
@@ -281,3 +286,39 @@ async def test_an_argument_that_is_no_json_is_an_error_that_the_script_can_catch
     state, _ = await ran(code)
     [script] = executions(state)
     assert str(script.result).startswith("add: its arguments are no JSON: ")
+
+
+async def test_a_long_value_is_cut_as_a_tool_s_result_is() -> None:
+    state, _ = await ran("'x' * 3_000_000")
+    [script] = executions(state)
+    assert state.status is ExecutionStatus.COMPLETED
+    assert len(str(script.result)) == TOOL_RESULT_CHARS_MAX
+    assert str(script.result).endswith("[cut: the beginning of 3,000,000 characters]")
+
+
+PRINTED_ORDER = """
+from holdfast.core.wire.script_contracts import ScriptRequest
+from holdfast.runtime.script_runner import advance
+from tests.local.test_code_mode import look_up
+
+letters = "{'a', 'b', 'c', 'd', 'e', 'f'}"
+for code in (f"await look_up({letters})", letters):
+    ran = advance(ScriptRequest(code=code, tools=("look_up",), calls_max=1), {"look_up": look_up})
+    print([each.arguments for each in ran.calls], ran.output)
+"""
+
+
+def test_a_set_has_the_same_order_in_each_process() -> None:
+    told = {
+        subprocess.run(
+            (sys.executable, "-c", PRINTED_ORDER),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    letters = list("abcdef")
+    assert told == {f"[{{'key': {letters}}}] \n[] {json.dumps(letters, separators=(',', ':'))}\n"}

@@ -246,6 +246,27 @@ async def test_a_tool_of_langchain_gets_what_is_injected_and_its_artifact_is_dro
     assert execution.answer.text == f"Oslo {execution.call.id}"
 
 
+async def test_a_model_can_not_give_a_tool_of_langchain_what_is_injected() -> None:
+    def weather(city: str, user: Annotated[str, langchain.InjectedToolArg] = "nobody") -> str:
+        """Tell the weather of a city."""
+        return f"{city} for {user}"
+
+    toolset = from_langchain([langchain.StructuredTool.from_function(weather)])
+    assert (await called(toolset, city="Oslo")).result == "Oslo for nobody"
+    execution = await called(toolset, city="Oslo", user="admin")
+    assert execution.error is not None
+    assert (execution.error.type, execution.error.message) == ("InvalidArguments", "weather has no argument 'user'")
+
+
+async def test_a_long_result_of_langchain_is_cut_as_any_other() -> None:
+    def weather(city: str) -> str:
+        """Tell the weather of a city."""
+        return city * 500_000
+
+    execution = await called(from_langchain([langchain.StructuredTool.from_function(weather)]), city="Oslo")
+    assert str(execution.result).endswith("[cut: the beginning of 2,000,000 characters]")
+
+
 async def test_a_toolkit_of_langchain_is_taken_whole() -> None:
     class Kit(langchain.BaseToolkit):  # type: ignore[misc, name-defined]
         def get_tools(self) -> list[Any]:

@@ -39,12 +39,14 @@ class Ran:
 
 @dataclass
 class Inside:
-    """A workspace in two folders; `files` is the digest of the last snapshot."""
+    """A workspace in two folders; `files` is the digest of the last snapshot, `left_by` the call that has left it."""
 
     root: Path
     runtime: Path
     files: str = EMPTY
     prefix: tuple[str, ...] = ()
+    left_by: str | None = None
+    calls: int = 0
 
     @classmethod
     def below(cls, path: Path, prefix: tuple[str, ...] = ()) -> Inside:
@@ -56,7 +58,8 @@ class Inside:
 
     def start(self, header: dict[str, Any], body: bytes = b"") -> subprocess.Popen[bytes]:
         """Start the program with a request; its input stays open."""
-        common = {"execution": "run", "files": self.files, "call": "call", "snapshot": True, "timeout": SECONDS_MAX}
+        known = {"execution": "run", "files": self.files, "left_by": self.left_by, "snapshot": True}
+        common = {**known, "call": "call", "timeout": SECONDS_MAX}
         argv = [*self.prefix, sys.executable, "-I", "-S", "-c", program(), str(self.root), str(self.runtime)]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
@@ -65,12 +68,15 @@ class Inside:
         return process
 
     def ask(self, header: dict[str, Any], body: bytes = b"") -> Ran:
-        """Carry out a request to its end."""
-        with self.start(header, body) as process:
+        """Carry out a request to its end, as the next call."""
+        self.calls += 1
+        call = str(header.get("call", f"call {self.calls}"))
+        with self.start({**header, "call": call}, body) as process:
             assert process.stdout is not None
             ran = answer(process.stdout.read())
         snapshot: dict[str, Any] = ran.result.get("snapshot") or {}
-        self.files = str(snapshot.get("digest", self.files))
+        if "digest" in snapshot:
+            self.files, self.left_by = str(snapshot["digest"]), call
         return ran
 
     def shell(self, text: str, **header: object) -> Ran:

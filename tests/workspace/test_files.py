@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.workspace import inside as package
+from holdfast.workspace.inside.file_operations import READ_BYTES_MAX
 from holdfast.workspace.program import ARGUMENT_BYTES_MAX, MODULES, program
 from tests.workspace.programs import Inside
 
@@ -122,6 +123,28 @@ def test_an_edit_needs_the_text_once(inside: Inside) -> None:
     assert "empty" in refusal(inside, op="edit", path="f", old="")
     assert inside.ask({"op": "edit", "path": "f", "old": "a", "all": True}, b"z").result["replaced"] == 2
     assert (inside.root / "f").read_text() == "z b z"
+
+
+def test_an_edit_makes_no_file_larger_than_can_be_edited(inside: Inside) -> None:
+    (inside.root / "f").write_text("a" * 10_000)
+    result = inside.ask({"op": "edit", "path": "f", "old": "a", "all": True}, b"b" * 10_000).result
+    assert result["message"] == "f would have 100,000,000 bytes, more than 16,777,216; change it by a command"
+    assert (inside.root / "f").read_text() == "a" * 10_000
+
+
+def test_a_line_longer_than_a_reading_is_cut_and_the_next_can_be_read(inside: Inside) -> None:
+    (inside.root / "f").write_bytes(b"one\n" + b"2" * (READ_BYTES_MAX + 1) + b"\nthree\n")
+    ran = inside.ask({"op": "read", "path": "f", "first": 2})
+    assert (len(ran.contents), ran.result["last"], ran.result["more"], ran.result["cut"]) == (
+        READ_BYTES_MAX,
+        2,
+        True,
+        True,
+    )
+    ran = inside.ask({"op": "read", "path": "f", "first": 3})
+    assert (ran.contents, ran.result["last"], ran.result["more"]) == (b"three\n", 3, False)
+    ran = inside.ask({"op": "read", "path": "f", "lines": 1})
+    assert (ran.contents, ran.result["more"], ran.result["cut"]) == (b"one\n", True, False)
 
 
 def test_an_edit_keeps_the_files_mode(inside: Inside) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,36 @@ async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
     many = {"op": "run", "shell": "for each in $(seq 100 120); do mkdir -m 0 $each; done", "timeout": 60}
     (note,) = (await calls.call(ToolContext("run", "key", 1, workspace=context.workspace), many)).notes
     assert "108, 109 and 12 more folders" in note
+
+
+async def test_files_that_another_machine_has_made_as_they_once_were_are_restored(tmp_path: Path) -> None:
+    records = Records.in_folder(tmp_path / "objects")
+    here, there = (WorkspaceCalls({"folder": FolderBackend(tmp_path / name)}, records) for name in ("here", "there"))
+    files: str | None = None
+    outputs = list[bytes]()
+    commands = ((here, "touch base"), (here, "touch more"), (there, "rm more; ls"), (here, "ls"), (here, "ls"))
+    for number, (calls, command) in enumerate(commands):
+        use = WorkspaceUse(id="a", profile=PROFILE, files=files, left_by=f"call {number - 1}" if files else None)
+        context = ToolContext("run", f"call {number}", 1, workspace=use)
+        answer = await calls.call(context, {"op": "run", "shell": command, "timeout": 60})
+        files = answer.snapshot
+        outputs.append(answer.output)
+    assert outputs[2:] == [b"base\n", b"base\n", b"base\n"]
+
+
+async def test_a_restore_has_the_files_in_memory_once(tmp_path: Path) -> None:
+    records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
+    source.mkdir()
+    for number in range(4):
+        (source / str(number)).write_bytes(bytes([number]) * 15_000_000)
+    files = await SnapshotFiles(records).with_files(EMPTY, source, ".")
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE, files=files))
+    tracemalloc.start()
+    try:
+        answer = await calls.call(context, {"op": "list"})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(answer.result["entries"]) == 4
+    assert peak < 120_000_000

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 async def test_a_folder_that_is_put_is_what_a_workspace_would_have_made(tmp_path: Path, records: Records) -> None:
     made = await put(records, folder(tmp_path))
     inside = Inside.below(tmp_path / "workspace")
-    inside.ask({"op": "restore", "files": made}, await SnapshotStore(records).packed(made))
+    inside.ask({"op": "restore", "files": made}, b"".join(await SnapshotStore(records).packed(made)))
     assert (inside.root / "deep" / "b").read_text() == "two"
     assert not (inside.root / "out").exists(), "links are left out"
     inside.files = made

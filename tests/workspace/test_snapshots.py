@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,10 @@ def test_a_workspace_with_other_files_does_nothing_until_they_are_restored(insid
 
 def test_a_call_whose_result_was_lost_had_its_effect(inside: Inside) -> None:
     inside.shell("echo 1 > f")
-    recorded = inside.files
+    inside.shell("true")
+    recorded = inside.files, inside.left_by
     inside.shell("echo 2 > f")
-    inside.files = recorded  # the run never heard of the second
+    inside.files, inside.left_by = recorded  # the run never heard of the last one
     assert inside.shell("cat f").output == b"2\n"
 
 
@@ -94,6 +96,14 @@ def test_a_rewind_to_no_files_empties_the_workspace(inside: Inside) -> None:
     inside.ask({"op": "restore", "execution": "rewound", "files": EMPTY}, packed)
     inside.files = EMPTY
     assert inside.shell("ls", execution="rewound").output == b""
+
+
+def test_files_whose_restore_has_failed_are_nobodys(inside: Inside) -> None:
+    inside.shell("echo 1 > f")
+    manifest = b'{"files":[["g",420,1,"0"]],"folders":[],"links":[]}'
+    half = len(manifest).to_bytes(4, "big") + manifest  # its content is missing
+    assert inside.ask({"op": "restore", "execution": "next", "files": sha256(manifest).hexdigest()}, half).result == {}
+    assert inside.shell("cat f").result == {"status": "stale"}
 
 
 def test_files_beyond_the_bounds_are_left_out_with_the_reason(inside: Inside) -> None:

@@ -131,7 +131,8 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 
     `overridden` is true when the loop goes on only because of that request.
     """
-    critique.withdraw(transition)
+    if not overridden:
+        critique.withdraw(transition)
     if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
         transition.change_step(pictures=pictures)
     step, execution = transition.step, transition.execution

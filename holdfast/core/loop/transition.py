@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -240,7 +241,14 @@ class Transition:
             id=self._before.agent_id if profile.scope == "session" else self.execution.execution_id,
             profile=profile,
             files=self.workspace or profile.files,
+            left_by=self._files_left_by(),
         )
+
+    def _files_left_by(self) -> str | None:
+        """Return the id of the latest call of this execution that has left files in its workspace."""
+        done = (each.step for each in reversed(self.execution.step_executions))
+        ended = (call for step in chain((self.step,), done) for call in reversed(step.tool_executions))
+        return next((call.id for call in ended if call.workspace is not None), None)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None

@@ -72,12 +72,14 @@ class WorkspaceProfile(SparseForm):
 class WorkspaceUse(SparseForm):
     """What a call of a workspace's tool knows of it: its id, its profile, and the digest of the files it is to have.
 
-    Without a digest its files are those of a workspace in which nothing has happened yet: none.
+    Without a digest its files are those of a workspace in which nothing has happened yet: none. `left_by` is the id of
+    the run's call that has left them; none for those that the run began with.
     """
 
     id: Annotated[str, Field(min_length=1, max_length=WORKSPACE_ID_CHARS_MAX)]
     profile: WorkspaceProfile = WorkspaceProfile()
     files: Digest | None = Field(default=None, exclude_if=is_none)
+    left_by: str | None = Field(default=None, max_length=WORD_CHARS_MAX, exclude_if=is_none)
 
 
 def missing_backend(name: str, available: Collection[str]) -> str:

@@ -21,6 +21,7 @@ from holdfast.workspace.inside.processes import (
     call_file,
     end_descendants,
     reap,
+    set_closed,
     started_at,
 )
 
@@ -88,6 +89,7 @@ def run(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> dict[
     argv = [sys.executable or "python3" if part == "{python}" else part for part in argv]
     folder = root.open_folder(request.get("folder") or ".")
     adopted = adopt_orphans()
+    set_closed(closed=True)
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
@@ -157,6 +159,7 @@ def environment(home: str, more: dict[str, str]) -> dict[str, str]:
 
 def _enter(folder: int, limits: dict[str, int]) -> None:
     os.fchdir(folder)
+    set_closed(closed=False)  # else its own files in /proc are closed to it, too
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")  # out of memory, the command ends, and the program can say so
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -13,8 +13,11 @@ from holdfast.workspace.inside.paths import Refused, Root, kind_of, shown
 READ_BYTES_MAX = 4 * 1024 * 1024
 """The most of a file that one reading passes on."""
 
+PIECE_BYTES = 64 * 1024
+"""How much of a line is read at once: a file can be one line."""
+
 EDITED_BYTES_MAX = 16 * 1024 * 1024
-"""The largest file that can be edited by a replacement."""
+"""The largest file that can be edited by a replacement, and that may become of it."""
 
 ENTRIES_MAX = 2_000
 """The most names that one listing shows."""
@@ -38,18 +41,18 @@ def read(root: Root, _runtime: str, request: dict[str, Any], _body: bytes) -> di
             return {"size": size, "binary": True}
         file.seek(0)
         first, most = int(request.get("first") or 1), int(request.get("lines") or 2**31)
-        number, sent, last, cut = 0, 0, 0, False
-        for line in file:
-            number += 1
-            if number < first:
-                continue
-            if number >= first + most or sent + len(line) > READ_BYTES_MAX:
-                cut = True
-                break
-            write_frame(CONTENT, line)
-            sent += len(line)
-            last = number
-        return {"size": size, "first": first, "last": last, "more": cut}
+        number, sent, last, more, begins = 0, 0, 0, False, True
+        while line := file.readline(PIECE_BYTES):
+            number += begins
+            if number >= first:
+                if number >= first + most or sent + len(line) > READ_BYTES_MAX:
+                    more = True
+                    break
+                write_frame(CONTENT, line)
+                sent += len(line)
+                last = number
+            begins = line.endswith(b"\n")
+        return {"size": size, "first": first, "last": last, "more": more, "cut": more and not begins and last == number}
 
 
 def write(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -73,6 +76,11 @@ def edit(root: Root, _runtime: str, request: dict[str, Any], body: bytes) -> dic
         )
     if count > 1 and not request.get("all"):
         raise Refused(f"the text to replace is {count} times in {shown(path)}; give more of its surroundings")
+    size = len(content) + count * (len(body) - len(old))
+    if size > EDITED_BYTES_MAX:
+        raise Refused(
+            f"{shown(path)} would have {size:,} bytes, more than {EDITED_BYTES_MAX:,}; change it by a command"
+        )
     _replace(root, path, content.replace(old, body))
     return {"replaced": count, "line": content[: content.index(old)].count(b"\n") + 1}
 

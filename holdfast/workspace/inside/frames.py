@@ -75,7 +75,12 @@ def write_result(result: dict[str, Any]) -> None:
     write_frame(RESULT, json.dumps(result).encode())
 
 
-def request_bytes(header: dict[str, Any], body: bytes = b"") -> bytes:
-    """Return a request, for whoever sends it."""
+def request_head(header: dict[str, Any], body_size: int) -> bytes:
+    """Return what comes before the body of a request, for whoever sends it."""
     head = json.dumps(header).encode()
-    return struct.pack(">I", len(head)) + head + struct.pack(">I", len(body)) + body
+    return struct.pack(">I", len(head)) + head + struct.pack(">I", body_size)
+
+
+def request_bytes(header: dict[str, Any], body: bytes = b"") -> bytes:
+    """Return a whole request."""
+    return request_head(header, len(body)) + body

@@ -20,15 +20,24 @@ SWEEPS_MAX = 50
 SESSION, STARTED = 3, 19
 """Places behind the name in /proc/PID/stat."""
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
 def adopt_orphans() -> bool:
     """Have orphans of ours become our children; return whether the system does so."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_closed(*, closed: bool) -> None:
+    """Close our memory and descriptors to processes of our user: a command could answer in our name, and live on."""
+    _prctl(_PR_SET_DUMPABLE, int(not closed))
+
+
+def _prctl(option: int, value: int) -> bool:
     try:
         import ctypes  # noqa: PLC0415  # a small image has none
 
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 

@@ -6,8 +6,9 @@ are not in it; FIFOs, sockets and devices are left out. Where the program may no
 `"closed": [path]`, too: the snapshot lacks what these folders hold.
 
 The runtime folder has an index of the last manifest with the facts of each file (size, times, inode), so that only
-changed files are read; and the state: which run used the workspace last and the snapshots it has left. A run whose
-recorded snapshot is among them may go on: a call whose result was lost had its effect. Any other needs a restore.
+changed files are read; and the state: which run used the workspace last, and the snapshots it has left, each with the
+call that left it. A run whose recorded snapshot is among them may go on: a call whose result was lost had its effect.
+Any other needs a restore, also where the files are as they once were: another machine's calls may have made them so.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ def is_current(runtime: str, request: dict[str, Any]) -> bool:
     """Return whether the workspace has the files that the run is to have; the run then counts as its user."""
     run, files = request["execution"], request["files"]
     state = _state(runtime)
-    if state["execution"] == run:
-        return files in state["lineage"]
-    if state["lineage"][-1] != files:
+    if state["execution"] == run and [files, request.get("left_by")] in state["lineage"]:
+        return True
+    if state["lineage"][-1][0] != files:
         return False
-    _write_json(runtime, "state", {"execution": run, "lineage": [files]})
+    if state["execution"] != run:
+        _write_json(runtime, "state", {"execution": run, "lineage": [[files, request.get("left_by")]]})
     return True
 
 
@@ -76,8 +78,10 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
     taken: dict[str, Any] = {"digest": digest, "contents": 0}
     if closed:
         taken["closed"] = {"folders": closed[:CLOSED_SHOWN_MAX], "count": len(closed)}
-    state = _state(runtime)
-    if digest == state["lineage"][-1] == request["files"]:
+    before = _state(runtime)["lineage"]
+    state = {"execution": request["execution"], "lineage": [*before[-LINEAGE_MAX:], [digest, request["call"]]]}
+    if digest == before[-1][0] == request["files"]:
+        _write_json(runtime, "state", state)
         return taken
     earlier = set(_read_json(runtime, "contents-" + request["files"], []))
     wanted: dict[str, str] = {}
@@ -89,8 +93,7 @@ def take(root: Root, runtime: str, request: dict[str, Any]) -> dict[str, Any]:
         with os.fdopen(root.open_file(path), "rb") as file:
             write_frame_list(file.read(FILE_BYTES_MAX))
     _write_json(runtime, "contents-" + digest, sorted({entry[3] for entry in manifest["files"]}))
-    lineage = [each for each in state["lineage"] if each != digest][-LINEAGE_MAX:]
-    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [*lineage, digest]})
+    _write_json(runtime, "state", state)
     for name in os.listdir(runtime):
         if name.startswith("contents-") and name[9:] not in (digest, request["files"]):
             os.unlink(os.path.join(runtime, name))
@@ -112,6 +115,8 @@ def restore(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
         raise Refused("the manifest to restore has the digest {}, {} was asked for".format(digest, request["files"]))
     manifest = json.loads(data)
     by_digest = {hashlib.sha256(each).hexdigest(): each for each in contents}
+    # until it is whole, the files are nobody's
+    _write_json(runtime, "state", {"execution": None, "lineage": [[None, None]]})
     _empty(root.path)
     for path, _ in manifest["folders"]:
         os.mkdir(os.path.join(root.path, path))
@@ -126,7 +131,7 @@ def restore(root: Root, runtime: str, request: dict[str, Any], body: bytes) -> d
         os.chmod(os.path.join(root.path, path), mode)
     _write_json(runtime, "index", {})
     _write_json(runtime, "contents-" + digest, sorted({entry[3] for entry in manifest["files"]}))
-    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [digest]})
+    _write_json(runtime, "state", {"execution": request["execution"], "lineage": [[digest, request.get("left_by")]]})
     return {"files": len(manifest["files"])}
 
 
@@ -213,7 +218,7 @@ def _contents(body: bytes) -> list[bytes]:
 
 
 def _state(runtime: str) -> dict[str, Any]:
-    state: dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [EMPTY]})
+    state: dict[str, Any] = _read_json(runtime, "state", {"execution": None, "lineage": [[EMPTY, None]]})
     return state
 
 

@@ -39,9 +39,9 @@ JUDGEMENT: Final = "judge the final answer"
 def begin(transition: Transition) -> bool:
     """Have the answer of the step under way judged, if it is a final one; return whether that has begun."""
     step, response = transition.step, transition.step.response
-    if transition.rules.definition.critique is None or response is None or step.judgement is not None:
+    if transition.rules.definition.critique is None or step.judgement is not None:
         return False
-    if step.requested_tool_calls or step.errors:
+    if response is None or step.requested_tool_calls or step.errors:
         return False
     if transition.execution.answer_due and not transition.should_stop(more_to_do=True):
         return False  # the loop goes on: another answer is the last
