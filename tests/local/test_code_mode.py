@@ -235,6 +235,8 @@ async def test_a_busy_machine_takes_nothing_of_a_scripts_time(monkeypatch: pytes
         limit(pid)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            pass  # it stops when the signal reaches its processor
 
         def go_on(stopped: int = pid) -> None:
             waited.append(stopped)
