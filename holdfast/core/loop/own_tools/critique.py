@@ -218,4 +218,11 @@ def _task(transition: Transition, answer: str) -> str:
         and each.metadata.get("is_trace") is not True
     ]
     request = "\n\n".join(requests)[-REQUEST_CHARS_MAX:] or "(it is no longer in the conversation)"
-    return f"The request:\n<request>\n{request}\n</request>\n\nThe answer:\n<answer>\n{answer}\n</answer>"
+    return f"The request:\n{_between('request', request)}\n\nThe answer:\n{_between('answer', answer)}"
+
+
+def _between(tag: str, text: str) -> str:
+    """Return the text between tags that it does not close itself, to speak as whoever asks for the judgement."""
+    while f"</{tag}" in text:
+        tag += "_"
+    return f"<{tag}>\n{text}\n</{tag}>"
