@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -57,9 +58,15 @@ class Answer:
 
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output: bytes = b""
-    contents: bytes = b""
+    pieces: deque[bytes] = field(default_factory=deque[bytes])
+    """The contents as they came; those of a snapshot are taken out as it is stored."""
     snapshot: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def contents(self) -> bytes:
+        """The contents in one: what a file that is read holds."""
+        return b"".join(self.pieces)
 
 
 class WorkspaceCalls:
@@ -140,8 +147,7 @@ class WorkspaceCalls:
         on_output: OutputListener = lambda _: None,
     ) -> Answer:
         request = (request_head(dict(header), sum(map(len, body))), *body)  # not joined: a snapshot is large
-        answer, contents = Answer(), list[bytes]()
-        output, result = list[bytes](), list[bytes]()
+        answer, output, result = Answer(), list[bytes](), list[bytes]()
         with self._under_way.counted():
             try:
                 async with aclosing(backend.execute(workspace, request)) as received:
@@ -150,7 +156,7 @@ class WorkspaceCalls:
                             output.append(data)
                             on_output(data)
                         elif kind == CONTENT:
-                            contents.append(data)
+                            answer.pieces.append(data)
                         elif kind == RESULT:
                             result.append(data)
             except asyncio.CancelledError:
@@ -161,7 +167,7 @@ class WorkspaceCalls:
         except ValueError:
             text = "the workspace's program ended without a result; what it had begun is ended"
             raise WorkspaceLost(text) from None
-        answer.output, answer.contents = b"".join(output), b"".join(contents)
+        answer.output = b"".join(output)
         return answer
 
     def _end(self, backend: WorkspaceBackend, workspace: Workspace, call: str) -> None:
@@ -188,7 +194,7 @@ class WorkspaceCalls:
         if "closed" in made:
             answer.notes = (*answer.notes, _closed_note(made["closed"]))
         try:
-            digest, parts = str(made["digest"]), unpacked(answer.contents)
+            digest, parts = str(made["digest"]), unpacked(answer.pieces)
             if digest != before:
                 await self._snapshots.write(digest, parts, before)
             answer.snapshot = digest
@@ -203,13 +209,14 @@ def _closed_note(closed: Mapping[str, Any]) -> str:
     return CLOSED.format(listed, "this folder" if closed["count"] == 1 else "these folders")
 
 
-def unpacked(data: bytes) -> list[bytes]:
-    """Return the contents that stand in `data`, each behind its length."""
-    contents, at = list[bytes](), 0
-    while at < len(data):
-        (size,) = struct.unpack_from(">I", data, at)
-        contents.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
+def unpacked(pieces: deque[bytes]) -> list[bytes]:
+    """Return the contents that stand in `pieces`, each behind its length; take out what is read: they are large."""
+    contents, buffer = list[bytes](), bytearray()
+    while pieces:
+        buffer += pieces.popleft()
+        while len(buffer) >= _LENGTH.size and len(buffer) >= (end := _LENGTH.size + _LENGTH.unpack_from(buffer)[0]):
+            contents.append(bytes(buffer[_LENGTH.size : end]))
+            del buffer[:end]
     return contents
 
 
@@ -230,5 +237,7 @@ async def frames(received: AsyncGenerator[bytes]) -> AsyncGenerator[tuple[bytes,
             yield bytes(buffer[:1]), bytes(buffer[_HEAD : _HEAD + size])
             del buffer[: _HEAD + size]
 
+
+_LENGTH: Final = struct.Struct(">I")
 
 _HEAD: Final = 5

@@ -120,3 +120,21 @@ async def test_a_restore_has_the_files_in_memory_once(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert len(answer.result["entries"]) == 4
     assert peak < 120_000_000
+
+
+async def test_a_snapshot_has_the_files_in_memory_once_and_those_being_stored(tmp_path: Path) -> None:
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
+    command = {
+        "op": "run",
+        "shell": "for each in 1 2 3 4; do head -c 15000000 /dev/urandom > $each; done",
+        "timeout": 60,
+    }
+    tracemalloc.start()
+    try:
+        answer = await calls.call(context, command)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(answer.snapshot or ""), answer.notes) == (64, ())
+    assert peak < 150_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from hashlib import sha256
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_a_call_that_changes_nothing_leaves_the_same_snapshot_and_sends_nothing(
 def test_only_contents_that_the_snapshot_before_lacks_are_sent(inside: Inside) -> None:
     inside.shell("head -c 1000000 /dev/urandom > large; echo a > small")
     ran = inside.shell("echo b > small; cp large copy")
-    manifest, *contents = unpacked(ran.contents)
+    manifest, *contents = unpacked(deque([ran.contents]))
     assert contents == [b"b\n"]
     assert set(Manifest(manifest).files) == {"copy", "large", "small"}
 
@@ -137,7 +138,7 @@ def test_folders_closed_to_the_program_stand_in_the_manifest_and_the_result(tmp_
     ran = inside.shell(f"{making}; {closing}")
     closed = ["in/unlisted", "in/unsearched", "secret"]
     assert ran.result["snapshot"]["closed"] == {"folders": closed, "count": 3}
-    manifest = Manifest(unpacked(ran.contents)[0]).checked()
+    manifest = Manifest(unpacked(deque([ran.contents]))[0]).checked()
     assert (manifest.closed, [*manifest.files]) == (tuple(closed), ["in/x", "open/x"])
     again = inside.shell("true").result["snapshot"]
     assert (again["contents"], again["closed"]["count"]) == (0, 3), "it is told as long as it is so"
