@@ -47,11 +47,12 @@ async def advance_script(
 
 async def _advanced(request: ScriptRequest, tools: Mapping[str, AnyTool], source: str) -> ScriptAdvance:
     """Take a script further; one whose process was lost is run again, as on a server."""
-    for attempt in range(1, SCRIPT_RETRIES.attempts_max + 1):
+    attempt = 1
+    while True:
         try:
             return await asyncio.to_thread(advance, request, tools)
         except ScriptProcessLost as error:
-            failed = error_record(error, source)
-        if attempt < SCRIPT_RETRIES.attempts_max:
-            await asyncio.sleep(SCRIPT_RETRIES.wait_seconds(attempt))
-    return ScriptAdvance(error=failed)
+            if attempt == SCRIPT_RETRIES.attempts_max:
+                return ScriptAdvance(error=error_record(error, source))
+        await asyncio.sleep(SCRIPT_RETRIES.wait_seconds(attempt))
+        attempt += 1
