@@ -13,7 +13,7 @@ from holdfast.cli.screens import output
 from holdfast.cli.screens.chat_output import ChatOutput
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.watch_events import AttemptFailed, Watched
+from holdfast.client.watch_events import AttemptFailed, Watched, WorkerAwaited
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.wire.execution_events import StopSignalReceived
 from holdfast.local import LocalDriver
@@ -31,6 +31,16 @@ def test_why_an_attempt_failed_is_shown_whole_among_the_steps(capsys: pytest.Cap
     failed = AttemptFailed(str(uuid4()), 1, 1, why)
     Steps(live=True).show(failed)
     assert why in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shown_by", [ChatOutput("ada"), Steps(live=False), EventLines()])
+def test_a_call_that_waits_for_a_worker_says_for_whose(
+    shown_by: ChatOutput | Steps | EventLines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown_by.show(WorkerAwaited(str(uuid4()), 1, "call_1", "shell", "sandbox"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "shell" in printed
+    assert "waits for a worker of the task queue 'sandbox': none has lately asked for work" in printed
 
 
 def test_a_stop_without_a_message_has_no_colon_behind_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

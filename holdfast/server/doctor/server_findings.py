@@ -220,7 +220,7 @@ def tool_queues(asked: Sequence[tuple[str, Sequence[str], float | None]]) -> Fin
         return fine(TOOL_QUEUES, f"served: {queues}" if asked else "no tool names a queue")
     queue, names, silent = unserved[0]
     result = f"no worker serves {_some(repr(queue) for queue, *_ in unserved)}: calls of {_some(names)} wait"
-    last = "" if silent is None else f"; the last one of {queue!r} asked for work {silent:.0f} s ago"
+    last = "" if silent is None else f"; the last one asked {queue!r} for work {silent:.0f} s ago: it is gone or full"
     return warned(
         TOOL_QUEUES,
         result + last,

@@ -239,8 +239,10 @@ def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:
 def test_a_tools_queue_whose_last_worker_has_gone_is_told_with_its_last_poll() -> None:
     found = server_findings.tool_queues([("sandbox", ("shell",), 130.0)])
     assert level_and_words(found)[0] is Level.WARNING
-    words = "no worker serves 'sandbox': calls of shell wait; the last one of 'sandbox' asked for work 130 s ago"
-    assert found.result == words
+    assert found.result == (
+        "no worker serves 'sandbox': calls of shell wait; "
+        "the last one asked 'sandbox' for work 130 s ago: it is gone or full"
+    )
 
 
 def test_only_errors_make_a_diagnosis_unsound() -> None:
