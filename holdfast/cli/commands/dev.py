@@ -92,6 +92,7 @@ def dev(
     mcp_file: McpFile = None,
     mcp_inline: McpInline = False,
     workspaces: WorkspaceBackends = None,
+    workspace_queue: WorkspaceQueue = None,
     sinks: Sinks = None,
     model: ModelApi = None,
     as_json: AsJson = False,
@@ -105,6 +106,7 @@ def dev(
         mcp_file=mcp_file,
         mcp_inline=mcp_inline,
         workspaces=workspaces,
+        workspace_queue=workspace_queue,
     )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
