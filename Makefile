@@ -46,7 +46,7 @@ test: setup ## run the default and `temporal` tests, real server included, in JO
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS) -m "not deploy and not docker and not npm and not chaos and not browser" $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
-	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+	$(BIN)/python -m pytest -m browser $(if $(filter tests/%,$(ARGS)),,tests/browser) $(ARGS)
 
 pictures: setup ## take the pictures of docs/pictures anew, from the real Web UI (needs chromium)
 	HOLDFAST_PICTURES=docs/pictures $(BIN)/python -m pytest -m browser tests/browser -k "not decoded"
@@ -55,7 +55,7 @@ chaos: setup ## run the longer fault tests
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 docker-tests: setup ## run workspaces in real containers (needs a Docker daemon and its image, deploy/README.md)
-	HOLDFAST_DOCKER_TESTS=1 $(BIN)/python -m pytest -m docker tests/docker $(ARGS)
+	HOLDFAST_DOCKER_TESTS=1 $(BIN)/python -m pytest -m docker $(if $(filter tests/%,$(ARGS)),,tests/docker) $(ARGS)
 
 lint: setup ## check style and format
 	$(BIN)/ruff check .

@@ -197,7 +197,11 @@ def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
 
 def _model_for(settings: Settings, toolset: Toolset, chosen: str | None, servers: Mapping[str, McpServer]) -> Model:
     """Return the model, after checking the agents: what one of them lacks is reported now, not in a run."""
-    agents = AgentRegistry.of(*known_agents(settings).values())
+    definitions = known_agents(settings).values()
+    agents = AgentRegistry.of(*definitions)
+    if not toolset.workspaces:  # its capability would be said to be missing
+        for each in definitions:
+            toolset.check_workspace(each)
     agents.check(
         tools=toolset.tools, hooks=toolset.hooks, capabilities=toolset.capabilities, compilers=toolset.compilers
     )

@@ -257,12 +257,13 @@ class Catalog:
             approvals=request.approvals,
         )
         toolset = self._toolset
-        if request.mcp is not None and self._mcp is not None:
-            try:
+        try:
+            toolset.check_workspace(definition)
+            if request.mcp is not None and self._mcp is not None:
                 pinned = await self._mcp.callable_tools(request.mcp)
-            except InvalidInput as error:
-                raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
-            toolset, definition = with_mcp_tools(toolset, definition, pinned)
+                toolset, definition = with_mcp_tools(toolset, definition, pinned)
+        except InvalidInput as error:  # no module would mend it
+            raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
         try:
             equipment = toolset.equip(definition)
         except InvalidInput as error:

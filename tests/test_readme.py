@@ -33,6 +33,17 @@ def blocks(language: str, page: Path = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+def test_what_a_reader_writes_into_a_clone_is_no_change_of_it() -> None:
+    pages = README.read_text() + (README.parent / "docs" / "start.md").read_text()
+    written = {*re.findall(r"`(my_\w+\.py|agents/\w+\.\w+)`", pages), *re.findall(r"> (agents/\S+)", pages)}
+    assert {"my_tools.py", "my_script.py", "agents/ada.md", "agents/clerk.md"} <= written
+    command = ["git", "check-ignore", *written]
+    done = subprocess.run(command, cwd=README.parent, capture_output=True, text=True, check=False)
+    if done.returncode > 1:
+        pytest.skip("no clone")
+    assert set(done.stdout.split()) == written
+
+
 def test_the_page_on_agents_shows_code_that_runs() -> None:
     *_, refund, _, answers = blocks("python", AGENTS_PAGE)
     for code in (refund, answers):

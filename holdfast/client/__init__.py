@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.definition_files import load_definition
 from holdfast.client.validation import check_question
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
 from holdfast.connection.settings import Settings
 from holdfast.lazy_names import lazy_names
 
@@ -26,6 +26,7 @@ __all__ = [
     "WaitingCall",
     "WaitingCalls",
     "Watched",
+    "WorkerAwaited",
     "check_question",
     "load_definition",
 ]

@@ -17,8 +17,8 @@ from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
-from holdfast.client.watch_events import AttemptFailed
-from holdfast.client.worker_presence import listing_failure
+from holdfast.client.watch_events import AttemptFailed, WorkerAwaited
+from holdfast.client.worker_presence import listing_failure, unserved_calls
 from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
@@ -131,6 +131,20 @@ class RunSource:
             if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
                 return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
         return await listing_failure(reader, self.execution_id)
+
+    async def awaited_workers(self) -> list[WorkerAwaited]:
+        """Return which of its tool calls wait for a worker where none is."""
+        if self.state is not None:
+            return []
+        reader = Reader(self.holdfast.temporal, self.execution_id, self.holdfast.closed_runs, EventsPage)
+        unserved = await unserved_calls(reader, await reader.calls())
+        execution = (await self._page(HEAD_ALONE)).head.execution if unserved else None
+        open_calls = {each.index: each.call for each in execution.open_calls} if execution else {}
+        return [
+            WorkerAwaited(self.execution_id, each.step_number, call.id, call.name, each.task_queue)
+            for each in unserved
+            if (call := open_calls.get(each.index)) is not None
+        ]
 
     async def pages(self, request: PageRequest) -> AsyncGenerator[StatePage]:
         """Yield the state in pages, from where `request` says on and not beyond its totals; each is let go of.

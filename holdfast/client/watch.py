@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgressed, Watched
-from holdfast.client.worker_presence import listing_failure
+from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.worker_presence import listing_failure, unserved_calls
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
@@ -25,6 +27,7 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.execution_events import (
@@ -141,6 +144,10 @@ class _Run:
         """The model call under way."""
         self._tools: dict[str, ToolProgress | None] = {}
         """The tool calls under way, with the latest progress that was told."""
+        self._requested: dict[str, ToolCall] = {}
+        """The calls of the latest step, by the ids of their activities."""
+        self._awaited: dict[str, WorkerAwaited] = {}
+        """The tool calls that wait for a worker, as was told, by the ids of their activities."""
         self._listing: AttemptFailed | None = None
         """The latest failure to list MCP servers that was told; only before the run's first event."""
         self._read_after = self._look_after = 0.0
@@ -221,7 +228,9 @@ class _Run:
             case InferenceResponseReceived():
                 answer = self._answer or AnswerSeen(self.execution_id, event.step_number)
                 await self._emit_all(answer.answered(event.response.text))
-                self._answer = None
+                self._answer, self._awaited = None, {}
+                calls = enumerate(event.response.tool_calls)
+                self._requested = {call_name(event.step_number, place): call for place, call in calls}
             case ToolCallStarted(call=call) if call.name != SPAWN_TOOL:
                 self._tools[call.id] = None
             case ToolCallCompleted(tool_execution=ended) | ToolCallBlocked(tool_execution=ended):
@@ -265,11 +274,26 @@ class _Run:
             await self._look_at_answer(run_id)
 
     async def _look_at_tools(self, run_id: str) -> None:
-        for call in await self._reader.calls(run_id):
+        calls = await self._reader.calls(run_id)
+        await self._look_for_workers(calls)
+        for call in calls:
             report = await self._reader.tool_progress(call)
             if report is not None and self._tools.get(report.call_id, report) != report:
                 self._tools[report.call_id] = report
                 await self._put(ToolProgressed.of(self.execution_id, report))
+
+    async def _look_for_workers(self, calls: Sequence[PendingActivityInfo]) -> None:
+        """Tell which calls wait for a worker where none is, and which do not any more."""
+        begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        for activity_id in self._awaited.keys() & {each.activity_id for each in calls if each.state == begun}:
+            await self._put(replace(self._awaited.pop(activity_id), over=True))
+        for each in await unserved_calls(self._reader, calls):
+            activity_id = call_name(each.step_number, each.index)
+            call = self._requested.get(activity_id)
+            if call is not None and activity_id not in self._awaited:
+                awaited = WorkerAwaited(self.execution_id, each.step_number, call.id, call.name, each.task_queue)
+                self._awaited[activity_id] = awaited
+                await self._put(awaited)
 
     async def _look_at_listing(self, run_id: str) -> None:
         """Tell why a run has not begun: servers whose tools cannot be listed."""

@@ -101,7 +101,30 @@ class ToolProgressed:
         return " ".join(filter(None, (share, " ".join(self.text.split()))))
 
 
-Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed | ToolProgressed
+@dataclass(frozen=True, slots=True)
+class WorkerAwaited:
+    """A tool call waits: no worker has lately asked its task queue for work; with `over`, one has taken the call.
+
+    Only clients that watch at that moment receive this event.
+    """
+
+    kind: Literal["WorkerAwaited"] = field(default="WorkerAwaited", kw_only=True)
+    execution_id: str
+    step_number: int
+    call_id: str
+    tool: str
+    task_queue: str
+    over: bool = False
+
+    @property
+    def line(self) -> str:
+        """What people are shown behind the tool's name."""
+        if self.over:
+            return "begins: a worker has taken it"
+        return f"waits for a worker of the task queue {self.task_queue!r}: none has lately asked for work"
+
+
+Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed | ToolProgressed | WorkerAwaited
 """Everything a watcher can receive, distinguished by `kind`."""
 
 

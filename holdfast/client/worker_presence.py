@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import PendingWorkflowTaskState, TaskQueueType
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import (
@@ -21,6 +23,7 @@ from temporalio.service import RPCError
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import worker_for
+from holdfast.core.agent.execution_state import tool_call_place
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, EventsPage
@@ -52,12 +55,18 @@ async def cause_of_silence(temporal: TemporalClient, task_queue: str, workflow_i
         return f"the server is too busy, or away ({error.status.name.lower()})"
 
 
-async def last_seen(temporal: TemporalClient, task_queue: str) -> datetime | None:
-    """Return when a worker last asked for workflow tasks, None when that is more than SEEN_MAX ago. Raises RPCError."""
+WORKFLOW: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+ACTIVITY: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+
+
+async def last_seen(
+    temporal: TemporalClient, task_queue: str, kind: TaskQueueType.ValueType = WORKFLOW
+) -> datetime | None:
+    """Return when a worker last asked for tasks, None when that is more than SEEN_MAX ago. Raises RPCError."""
     request = DescribeTaskQueueRequest(
         namespace=temporal.namespace,
         task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        task_queue_type=kind,
     )
     described = await temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
     seen_at = max((each.last_access_time.ToDatetime(UTC) for each in described.pollers), default=None)
@@ -108,3 +117,34 @@ async def listing_failure(reader: Reader[EventsPage], execution_id: str, run_id:
             text = clamped(message, ERROR_CHARS_MAX)
             return AttemptFailed(execution_id, 0, call.attempt - 1, text, next_attempt_at(call))
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class UnservedCall:
+    """The tool call at place `index` of a step, which waits on a queue that no worker has lately asked for work."""
+
+    step_number: int
+    index: int
+    task_queue: str
+
+
+async def unserved_calls(reader: Reader[EventsPage], calls: Sequence[PendingActivityInfo]) -> list[UnservedCall]:
+    """Return those of a run's calls under way that wait where no worker is; none where the server does not tell."""
+    waiting = [
+        UnservedCall(*place, call.activity_options.task_queue.name)
+        for call in calls
+        if (place := tool_call_place(call.activity_id)) is not None and _waits_for_a_worker(call)
+    ]
+    served: dict[str, bool] = {}
+    for queue in {each.task_queue for each in waiting}:
+        try:
+            served[queue] = await last_seen(reader.temporal, queue, ACTIVITY) is not None
+        except RPCError:
+            served[queue] = True
+    return [each for each in waiting if not served[each.task_queue]]
+
+
+def _waits_for_a_worker(call: PendingActivityInfo) -> bool:
+    """Return whether the server gives the call to whoever asks, and says on which queue: older ones do not."""
+    scheduled = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    return scheduled and next_attempt_at(call) is None and bool(call.activity_options.task_queue.name)

@@ -114,7 +114,7 @@ class Reader(WorkflowReader, Generic[PageT]):
         if not details:
             return None
         try:
-            [detail] = await self._temporal.data_converter.decode(details, [kind])
+            [detail] = await self.temporal.data_converter.decode(details, [kind])
         except (ValidationError, RuntimeError):  # another version's
             return None
         return detail if isinstance(detail, kind) else None
@@ -123,7 +123,7 @@ class Reader(WorkflowReader, Generic[PageT]):
         """Return why the call's latest attempt failed; nothing where none has."""
         if not call.HasField("last_failure"):
             return ""
-        error = await self._temporal.data_converter.decode_failure(call.last_failure)
+        error = await self.temporal.data_converter.decode_failure(call.last_failure)
         return error.message if isinstance(error, FailureError) else str(error)
 
 

@@ -97,7 +97,7 @@ class WorkflowReader:
     """Asks about one workflow; a server that is away is waited for as `ReadBackOff` does."""
 
     def __init__(self, temporal: TemporalClient, workflow_id: str) -> None:
-        self._temporal = temporal
+        self.temporal: Final = temporal
         self._workflow_id = workflow_id
         self._id = own_id(workflow_id)
         self.patience = ReadBackOff()
@@ -106,8 +106,8 @@ class WorkflowReader:
         """Return what the server knows of a Temporal run, of the latest one by default. Raises RPCError."""
         # not the SDK's own `describe`, which fails for a paused run
         execution = WorkflowExecution(workflow_id=self._workflow_id, run_id=run_id)
-        request = DescribeWorkflowExecutionRequest(namespace=self._temporal.namespace, execution=execution)
-        return await self._temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+        request = DescribeWorkflowExecutionRequest(namespace=self.temporal.namespace, execution=execution)
+        return await self.temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
 
     async def info(self, run_id: str = "") -> WorkflowExecutionInfo:
         """Return the facts of a Temporal run, of the latest one by default.
@@ -131,7 +131,7 @@ class WorkflowReader:
         With `ended_seconds_max` not for longer than that once the workflow has ended. Raises ExecutionNotFound,
         ServerUnavailable, also where the worker cannot answer.
         """
-        handle: WorkflowHandle[Any, Any] = self._temporal.get_workflow_handle(self._workflow_id, run_id=run_id or None)
+        handle: WorkflowHandle[Any, Any] = self.temporal.get_workflow_handle(self._workflow_id, run_id=run_id or None)
         began, unable, timeout = time.monotonic(), 0, min(LOST_TIMEOUT, ASK_TIMEOUT)
         while True:
             try:

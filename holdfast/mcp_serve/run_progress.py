@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.client.watch_events import AttemptFailed, ToolProgressed, Watched
+from holdfast.client.watch_events import AttemptFailed, ToolProgressed, Watched, WorkerAwaited
 from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.wire.execution_events import (
@@ -130,6 +130,8 @@ def _work(event: Watched) -> str | None:
             return f"calls {call.name}"
         case ToolProgressed(tool=tool):
             return f"{tool}: {event.line}"
+        case WorkerAwaited(tool=tool):
+            return f"{tool} {event.line}"
         case SubagentSpawned(agent=agent):
             return f"starts the subagent {agent}"
         case AgentHandedOff(to_agent=agent):

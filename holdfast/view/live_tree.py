@@ -12,7 +12,7 @@ from dataclasses import replace as with_changes
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
@@ -148,6 +148,9 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return _retried(run, event)
         case ToolProgressed():
             return _called(run, event, event.call_id, lambda call: replace(call, progress=event.line))
+        case WorkerAwaited():
+            progress = "" if event.over else event.line
+            return _called(run, event, event.call_id, lambda call: replace(call, progress=progress))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
         case execution_events.TodosChanged():
@@ -271,7 +274,7 @@ def _beside(step: StepView, line: str) -> StepView:
 
 def _called(
     run: RunView,
-    event: execution_events.Observed | ToolProgressed,
+    event: execution_events.Observed | ToolProgressed | WorkerAwaited,
     call_id: str,
     change: Callable[[CallView], CallView],
 ) -> RunView:

@@ -178,8 +178,8 @@ class WorkspaceTools:
 
     async def _run(self, context: ToolContext, header: Mapping[str, Any], body: bytes = b"") -> ToolReply:
         def on_output(data: bytes) -> None:
-            line = data.decode(errors="replace").rstrip().rpartition("\n")[2]
-            context.progress(line[-PROGRESS_TEXT_CHARS_MAX:])
+            if line := data.decode(errors="replace").rstrip().rpartition("\n")[2].strip():  # blank lines say nothing
+                context.progress(line[-PROGRESS_TEXT_CHARS_MAX:])
 
         limits = {"file_bytes": context.workspace.profile.file_mb_max * 2**20} if context.workspace else {}
         answer = await self._calls.call(context, {"op": "run", **header, "limits": limits}, body, on_output)

@@ -52,6 +52,36 @@ def on_terminal(program: str, code: int = 0, **env: str) -> str:
     return shown.decode()
 
 
+WARNED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from holdfast.cli import busy_indicator
+from holdfast.cli.commands import dev
+busy_indicator.QUIET_SECONDS = 0.05
+dev.RESTARTS_MAX = 1
+worker = "import time; time.sleep(1); print('warning: no docker', flush=True); time.sleep(1); print('worker ready')"
+address = SimpleNamespace(address="", ui="", data_dir="", pid=1)
+server = SimpleNamespace(address=address, attached=False, alive=True, fault="ended")
+command = [sys.executable, "-c", worker]
+supervised = dev._SupervisedWorker(server, SimpleNamespace(data_dir=Path(".")), command, as_json=False)
+supervised._watch = lambda process: setattr(server, "alive", False)
+try:
+    supervised.run()
+except Exception as error:
+    print("ended:", error)
+"""
+
+
+def test_a_line_of_a_worker_that_starts_ends_what_is_said_of_its_start() -> None:
+    shown = on_terminal(WARNED)
+    before, warning, after = shown.partition("warning: no docker")
+    assert "starting the worker …" in before, shown
+    assert warning, shown
+    assert "starting the worker" not in after
+    assert "ended:" in after
+
+
 def test_what_takes_its_time_says_so_and_leaves_no_trace() -> None:
     shown = on_terminal(SLOW.format(quiet=0.05))
     assert "counting [red]stars[/red] …" in shown

@@ -170,6 +170,18 @@ def test_a_setting_of_a_worker_is_an_option_that_wins_over_its_variable(own: Pro
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 
+def test_dev_takes_the_queue_of_workspaces_and_its_agents_may_have_any_backend(own: Project) -> None:
+    coder = "name: coder\nsystem_prompt: Make the tests pass.\nworkspace: {backend: docker}\n"
+    (own.folder / "agents" / "coder.yaml").write_text(coder)
+    with own.started(*DEV, "--import", "my_tools", "--workspace-queue", "sandbox") as dev:
+        dev.heard("Ctrl-C stops all")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.ended().code == 0
+    refused = own.run(*DEV, "--import", "my_tools")
+    assert refused.code == 2
+    assert "`--workspace-queue QUEUE`" in refused.err
+
+
 def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     with project.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:

@@ -154,7 +154,7 @@ def test_everything_on_this_machine_can_be_broken_at_once(here: Project) -> None
         "encryption": "cannot be read (No such file or directory)",
     }
     lines = looked(broken, errors=set(wanted))
-    assert levels(lines, "ok") == {"versions", "mcp servers"}
+    assert levels(lines, "ok") == {"versions", "mcp servers", "workspaces"}
     assert {check for check, words in wanted.items() if words in lines[check]["found"]} == set(wanted)
     assert KEY not in str(lines)
 

@@ -16,7 +16,7 @@ from holdfast.cli.screens.progress_bars import FINE
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.watch_events import AttemptFailed, Watched
+from holdfast.client.watch_events import AttemptFailed, Watched, WorkerAwaited
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -42,6 +42,16 @@ def test_why_an_attempt_failed_is_shown_whole_among_the_steps(capsys: pytest.Cap
     failed = AttemptFailed(str(uuid4()), 1, 1, why)
     Steps(live=True).show(failed)
     assert why in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shown_by", [ChatOutput("ada"), Steps(live=False), EventLines()])
+def test_a_call_that_waits_for_a_worker_says_for_whose(
+    shown_by: ChatOutput | Steps | EventLines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown_by.show(WorkerAwaited(str(uuid4()), 1, "call_1", "shell", "sandbox"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "shell" in printed
+    assert "waits for a worker of the task queue 'sandbox': none has lately asked for work" in printed
 
 
 def test_a_stop_without_a_message_has_no_colon_behind_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

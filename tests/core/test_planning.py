@@ -14,6 +14,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import Plan
 from holdfast.core.base.errors import DefinitionInvalid
 from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.todos import Todo
 from holdfast.core.loop.commands import SpawnSubagent
@@ -73,6 +74,18 @@ def test_a_plan_that_cannot_be_read_leaves_the_list(answer: str) -> None:
 def test_a_planner_that_fails_is_told() -> None:
     run = planned().child("a", status=ExecutionStatus.FAILED, why="it broke")
     assert "the agent 'planner' failed: it broke" in run.answers["a"]
+    assert run.state.todos == ()
+
+
+def test_a_planner_that_is_stopped_has_made_no_plan() -> None:
+    run = planned().child("a", "half a plan", ExecutionStatus.STOPPED, why="max_steps_exceeded")
+    [done] = run.state.steps[0].tool_executions
+    assert done.error is not None
+    assert (done.outcome, done.error.type) == (Outcome.FAILED, "PlannerStopped")
+    assert (
+        "the agent 'planner' was stopped before its end (max_steps_exceeded); it had come to: half a plan; the list"
+        in (done.error.message)
+    )
     assert run.state.todos == ()
 
 

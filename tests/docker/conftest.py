@@ -17,6 +17,9 @@ REQUIRED = "HOLDFAST_DOCKER_TESTS"
 """`make docker-tests` sets it: there a missing daemon is a failure."""
 
 
+BRIDGE = "bridge"
+
+
 def absent(reason: str) -> None:
     if os.environ.get(REQUIRED):
         pytest.fail(reason, pytrace=False)
@@ -45,6 +48,14 @@ def image(api: Any) -> str:
         return name
     absent(f"none of the images {', '.join(IMAGES)} is here; pull one, or run deploy/stand-in/build-base.sh")
     raise AssertionError
+
+
+@pytest.fixture(scope="session")
+def bridge(api: Any) -> str:
+    """Docker's own network, on which containers reach each other."""
+    if not any(each["Name"] == BRIDGE for each in api.networks()):
+        absent(f"the Docker daemon at {HOST} has no network {BRIDGE!r}; start it without --bridge=none")
+    return BRIDGE
 
 
 @pytest.fixture

@@ -30,13 +30,13 @@ Attempt = dict[str, Any]
 
 
 @pytest.fixture
-def neighbour(api: Any, image: str) -> Generator[str]:
+def neighbour(api: Any, bridge: str, image: str) -> Generator[str]:
     """The address of another container, on Docker's own network, that answers on PORT."""
     serve = f"import http.server as h; h.HTTPServer(('', {PORT}), h.BaseHTTPRequestHandler).serve_forever()"
-    host = api.create_host_config(network_mode="bridge", auto_remove=True)
+    host = api.create_host_config(network_mode=bridge, auto_remove=True)
     container = api.create_container(image, command=["python3", "-c", serve], host_config=host)["Id"]
     api.start(container)
-    address = api.inspect_container(container)["NetworkSettings"]["Networks"]["bridge"]["IPAddress"]
+    address = api.inspect_container(container)["NetworkSettings"]["Networks"][bridge]["IPAddress"]
     until = time.monotonic() + 60
     while True:
         try:

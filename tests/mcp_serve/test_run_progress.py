@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.client import ToolProgressed
+from holdfast.client import ToolProgressed, WorkerAwaited
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import ToolCall
@@ -36,8 +36,10 @@ def test_steps_tools_and_their_progress_are_told() -> None:
         progress.line(InferenceRequestStarted(*envelope(RUN, 2), max_output_tokens=None)),
         progress.line(ToolCallStarted(*envelope(RUN, 2), call=PAY)),
         progress.line(ToolProgressed(RUN, 2, PAY.id, "pay", 1, "page 2\nof 5", 0.4)),
+        progress.line(WorkerAwaited(RUN, 2, PAY.id, "pay", "till", over=True)),
     ]
-    assert lines == ["step 2: asks the model", "step 2: calls pay", "step 2: pay: 40% page 2 of 5"]
+    assert lines[:2] == ["step 2: asks the model", "step 2: calls pay"]
+    assert lines[2:] == ["step 2: pay: 40% page 2 of 5", "step 2: pay begins: a worker has taken it"]
     assert progress.step == 2
 
 

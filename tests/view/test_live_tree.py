@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Agent, AgentDefinition, ExecutionBudget, tool
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
 from holdfast.core.agent.budget import BudgetUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
@@ -114,6 +114,16 @@ def test_a_call_shows_the_latest_of_what_its_tool_reports_until_it_ends() -> Non
     ]
     assert [each.progress for each in seen(story.told).runs[ROOT].steps[0].calls] == ["40% b c"]
     assert [each.progress for each in seen(story.ran(one).told).runs[ROOT].steps[0].calls] == [""]
+
+
+def test_a_call_without_a_worker_shows_what_it_waits_for_until_one_has_taken_it() -> None:
+    one = asked("c1")
+    story = Story().begins().asks().answers("", one).runs(one)
+    story.told.append(WorkerAwaited(ROOT, 1, "c1", "shell", "sandbox"))
+    [call] = seen(story.told).runs[ROOT].steps[0].calls
+    assert call.progress == "waits for a worker of the task queue 'sandbox': none has lately asked for work"
+    story.told.append(WorkerAwaited(ROOT, 1, "c1", "shell", "sandbox", over=True))
+    assert [each.progress for each in seen(story.told).runs[ROOT].steps[0].calls] == [""]
 
 
 def test_only_the_end_of_a_long_text_and_the_latest_steps_are_held() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.tools.tool_context import ToolContext
+from holdfast.core.tools.tools import Tool
 from holdfast.core.tools.workspace_profile import WorkspaceProfile, WorkspaceUse
 from holdfast.storage.records import Records
 from holdfast.workspace.backend import Workspace
@@ -18,6 +19,7 @@ from holdfast.workspace.calls import CLOSED, RESTORED, WorkspaceCalls
 from holdfast.workspace.folder import FolderBackend
 from holdfast.workspace.inside.snapshots import EMPTY
 from holdfast.workspace.snapshot_files import SnapshotFiles
+from holdfast.workspace.tools import WorkspaceTools
 from tests.workspace.programs import UNPRIVILEGED, modes_hold
 
 PROFILE = WorkspaceProfile(backend="folder")
@@ -30,6 +32,20 @@ async def test_a_result_longer_than_a_frame_arrives_whole(tmp_path: Path) -> Non
     await calls.call(context, {"op": "run", "argv": ["{python}", "-"], "timeout": 60}, made.encode())
     answer = await calls.call(context, {"op": "list"})
     assert len(answer.result["entries"]) == 2_000
+
+
+async def test_of_a_commands_output_the_last_line_that_says_something_is_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
+    seen = list[str]()
+    monkeypatch.setattr(ToolContext, "progress", lambda _, text: seen.append(text))
+    context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
+    shell = next(each for each in WorkspaceTools(calls).toolset().tools if each.name == "shell")
+    assert isinstance(shell, Tool)
+    command = "echo; sleep 0.3; printf 'one\\n\\n'; sleep 0.3; echo '  '"
+    await shell.function(command=command, context=context)
+    assert seen == ["one"]
 
 
 async def test_removing_a_workspace_leaves_alone_where_its_links_lead(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ async def test_a_worker_without_the_backend_refuses_the_run_and_says_what_to_do(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
     async with serve([say("never")], offer=offered(settings, tmp_path)) as served:
-        with pytest.raises(ExecutionFailed, match=r"backend 'docker'.*--workspace docker"):
+        with pytest.raises(ExecutionFailed, match=r"'docker'.*--workspace docker.*--workspace-queue.*of the agent$"):
             await served.client.run(AgentDefinition(name="coder", workspace=WorkspaceProfile()), "work")
     async with serve([say("never")]) as served:
         with pytest.raises(ExecutionFailed, match="--workspace folder"):

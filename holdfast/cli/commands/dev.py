@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from holdfast.cli.busy_indicator import busy
+from holdfast.cli.busy_indicator import BusyIndicator, busy
 from holdfast.cli.commands.codec import TOKEN_VARIABLE, codec_token
 from holdfast.cli.options import (
     Address,
@@ -92,6 +92,7 @@ def dev(
     mcp_file: McpFile = None,
     mcp_inline: McpInline = False,
     workspaces: WorkspaceBackends = None,
+    workspace_queue: WorkspaceQueue = None,
     sinks: Sinks = None,
     model: ModelApi = None,
     as_json: AsJson = False,
@@ -105,6 +106,7 @@ def dev(
         mcp_file=mcp_file,
         mcp_inline=mcp_inline,
         workspaces=workspaces,
+        workspace_queue=workspace_queue,
     )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
@@ -198,6 +200,7 @@ class _SupervisedWorker:
         self._starting = True
         self._full = False
         self._fault: str | None = None
+        self._waiting = BusyIndicator()
 
     def run(self) -> int:
         """Serve until the server ends or a signal comes; raises what is wrong when not even the first worker can."""
@@ -207,8 +210,7 @@ class _SupervisedWorker:
             self._starting, self._fault = True, None
             started_at = time.monotonic()
             with WorkerProcess(self._command, self._on_output, embedded_worker_environment()) as process:
-                with busy("starting the worker"):
-                    ready = process.wait_until_ready(READY_SECONDS_MAX)
+                ready = self._ready(process)
                 if not ready and not self.announced:
                     return self._not_ready(process)
                 self._starting = False
@@ -230,6 +232,14 @@ class _SupervisedWorker:
         while True:
             self._pause(WATCH_SECONDS)  # raises when the server ends
 
+    def _ready(self, process: WorkerProcess) -> bool:
+        """Wait until the worker serves, and say so meanwhile; what it prints, from another thread, ends that line."""
+        self._waiting.show_later("starting the worker")
+        try:
+            return process.wait_until_ready(READY_SECONDS_MAX)
+        finally:
+            self._waiting.done()
+
     def _pause(self, seconds: float) -> None:
         """Wait so long; raise when the server ends meanwhile."""
         until = time.monotonic() + seconds
@@ -242,6 +252,7 @@ class _SupervisedWorker:
         if self._starting and line.startswith(FAULT):
             self._fault = line.removeprefix(FAULT)
         else:
+            self._waiting.done()
             _say(line)
 
     def _not_ready(self, process: WorkerProcess) -> int:

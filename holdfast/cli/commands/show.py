@@ -143,13 +143,16 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
         if not run.begun:
             await _not_begun(run, as_json=as_json)
             return
-        state, wait, below = (
+        state, wait, awaited, below = (
             await run.whole(),
             await run.model_wait(),
+            await run.awaited_workers(),
             await pending_calls.or_hint(run.waiting_below()),
         )
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
+        if awaited:
+            waits["workers_awaited"] = [to_dict(each) for each in awaited]
         if below:
             waits["subagents_waiting"] = [output.json_line(each) for each in below]
         output.as_json({**output.outcome(state), **waits, "state": state.to_dict()})
@@ -157,6 +160,8 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
         page = await page_of(holdfast, execution_id) if run.record is None else None
         output.whole(state, page, agent=run.agent)
         pending_calls.print_waiting(below)
+        for each in awaited:
+            output.say(f"{each.tool} {each.line}")
         if wait is not None:
             output.say(wait.line(datetime.now(UTC)))
 

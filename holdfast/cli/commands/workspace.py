@@ -34,7 +34,12 @@ class Action(StrEnum):
 @with_server()
 def workspace(
     reference: Annotated[
-        str, typer.Argument(metavar="ID", help="A run, a session, a snapshot's digest, or new: no files.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A run or a session by its id, the first digits of it, or an agent's name; a snapshot's digest, or "
+            "new: no files.",
+        ),
     ],
     action: Annotated[Action, typer.Argument(help="List files, get one or a folder, or put one into a new snapshot.")],
     path: Annotated[

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.cli.screens import output
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
@@ -81,6 +81,9 @@ class Steps:
                 self._text.end()
                 _tell_failure(watched)
                 self.streamed = ""
+            case WorkerAwaited(over=False):
+                self._text.end()
+                output.note(f"{watched.tool} {watched.line}")
             case execution_events.InferenceResponseReceived():
                 self._text.end()
                 if self._announced < watched.step_number:
@@ -142,6 +145,8 @@ def _doing(watched: Watched) -> str:
             return f"step {watched.step_number}: {watched.call.name} runs"
         case ToolProgressed():
             return f"step {watched.step_number}: {watched.tool} runs ({watched.line})"
+        case WorkerAwaited():
+            return f"step {watched.step_number}: {watched.tool} {'runs' if watched.over else 'waits for a worker'}"
         case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} runs"
         case execution_events.ApprovalRequested() | execution_events.InputRequested():
@@ -173,7 +178,7 @@ class EventLines:
         if isinstance(watched, AttemptFailed) and not watched.step_number:
             _tell_failure(watched)
             return
-        when = "" if isinstance(watched, AttemptFailed | ToolProgressed) else f"{watched.at:%H:%M:%S} "
+        when = "" if isinstance(watched, AttemptFailed | ToolProgressed | WorkerAwaited) else f"{watched.at:%H:%M:%S} "
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
         output.event(f"{when:9}{where}", f"{self._indent(watched)}{watched.kind}", _detail(watched))
 
@@ -259,6 +264,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case AttemptFailed():
             return watched.line(datetime.now(UTC))
         case ToolProgressed():
+            return f"{watched.tool} {watched.call_id} {watched.line}"
+        case WorkerAwaited():
             return f"{watched.tool} {watched.call_id} {watched.line}"
         case _:
             return ""

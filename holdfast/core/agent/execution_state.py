@@ -90,6 +90,15 @@ def model_step(name: str) -> int | None:
             return None
 
 
+def tool_call_place(name: str) -> tuple[int, int] | None:
+    """Return the number of the step, and the place in it, of the tool call that has that name; none for any other."""
+    match without_round(name).split("-"):
+        case ["step", number, "tool", place] if number.isdecimal() and place.isdecimal():
+            return int(number), int(place)
+        case _:
+            return None
+
+
 def named_id(execution_id: str, name: str) -> str:
     """Return the id of the call of that `name`: its record's id and its idempotency key, equally stable."""
     return str(uuid5(_space(execution_id), name))

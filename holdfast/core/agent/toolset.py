@@ -133,7 +133,7 @@ class Toolset:
         InvalidInput (a compiler, an argument in a rule, two of one name, too many), each with the nearest name or
         all names; InvalidInput also for a tool or hook whose resource is not offered, and for a workspace's backend.
         """
-        self._check_workspace(definition)
+        self.check_workspace(definition)
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
         resources_for((*tools.values(), *hooks.values()), self.resources)
@@ -173,7 +173,8 @@ class Toolset:
             raise InvalidInput(f"{text}; name the ones it needs under `hooks`")
         return tuple(each for each in self.hooks if each.name in names)
 
-    def _check_workspace(self, definition: AgentDefinition) -> None:
+    def check_workspace(self, definition: AgentDefinition) -> None:
+        """Raise InvalidInput where the agent has a workspace of a backend that is not here."""
         backend = (definition.workspace or WorkspaceProfile()).backend
         if WORKSPACE in definition.capabilities and backend not in self.workspaces:
             raise InvalidInput(f"agent {definition.name!r}: {missing_backend(backend, self.workspaces)}")

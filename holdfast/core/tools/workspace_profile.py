@@ -85,5 +85,8 @@ class WorkspaceUse(SparseForm):
 def missing_backend(name: str, available: Collection[str]) -> str:
     """Return the error of an agent whose workspace needs a backend that a worker does not have."""
     there = f"it has {', '.join(map(repr, sorted(available)))}" if available else "it has none"
-    remedy = f"start it with `--workspace {name}`, or change `workspace: backend` of the agent"
+    remedy = (
+        f"start it with `--workspace {name}`, or with `--workspace-queue QUEUE` where other workers have that, or "
+        "change `workspace: backend` of the agent"
+    )
     return f"the workspace needs the backend {name!r}, which this worker was not given ({there}); {remedy}"

@@ -146,5 +146,8 @@ async def _tools(
     queues = judging.named_queues(equipment, settings.task_queue)
     looked_at = list(queues.items())[:QUEUES_ASKED_MAX]
     there = await asyncio.gather(*(answered(server_facts.pollers(temporal, queue, ACTIVITY)) for queue, _ in looked_at))
-    served = [(queue, names, bool(pollers)) for (queue, names), pollers in zip(looked_at, there, strict=True)]
-    return [judging.tools(equipment, left_out, offered), judging.tool_queues(served)]
+    asked = [
+        (queue, names, min((each.silent_seconds for each in pollers), default=None))
+        for (queue, names), pollers in zip(looked_at, there, strict=True)
+    ]
+    return [judging.tools(equipment, left_out, offered), judging.tool_queues(asked)]

@@ -208,16 +208,23 @@ def named_queues(equipment: Iterable[AgentTools], task_queue: str) -> dict[str, 
     return {queue: tuple(sorted(names)) for queue, names in sorted(queues.items())}
 
 
-def tool_queues(served: Sequence[tuple[str, Sequence[str], bool]]) -> Finding:
-    """Judge whether the queues of tools are served: each a queue, the tools it is for, whether anybody polls it."""
-    unserved = [(queue, names) for queue, names, there in served if not there]
+def tool_queues(asked: Sequence[tuple[str, Sequence[str], float | None]]) -> Finding:
+    """Judge whether the queues of tools are served.
+
+    Each is a queue, the tools it is for, and how many seconds ago its last worker asked for work; none where the server
+    remembers no worker. It remembers one for five minutes after its end.
+    """
+    unserved = [each for each in asked if each[2] is None or each[2] > SEEN_MAX.total_seconds()]
     if not unserved:
-        queues = _some(repr(queue) for queue, *_ in served)
-        return fine(TOOL_QUEUES, f"served: {queues}" if served else "no tool names a queue")
-    queue, names = unserved[0]
-    result = f"no worker serves {_some(repr(queue) for queue, _ in unserved)}: calls of {_some(names)} wait"
+        queues = _some(repr(queue) for queue, *_ in asked)
+        return fine(TOOL_QUEUES, f"served: {queues}" if asked else "no tool names a queue")
+    queue, names, silent = unserved[0]
+    result = f"no worker serves {_some(repr(queue) for queue, *_ in unserved)}: calls of {_some(names)} wait"
+    last = "" if silent is None else f"; the last one asked {queue!r} for work {silent:.0f} s ago: it is gone or full"
     return warned(
-        TOOL_QUEUES, result, f"start `holdfast worker --tools-only --task-queue {queue}`, or that queue's own worker"
+        TOOL_QUEUES,
+        result + last,
+        f"start `holdfast worker --tools-only --task-queue {queue}`, or that queue's own worker",
     )
 
 

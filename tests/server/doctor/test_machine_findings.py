@@ -231,9 +231,18 @@ def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:
     assert server_findings.named_queues(equipment, "q") == {"gpu": ("far",), "q-waiting-tools": ("near", "own")}
     assert server_findings.named_queues([AgentTools("a", catalog(inside))], "q") == {}
     assert server_findings.tool_queues([]).level is Level.OK
-    found = server_findings.tool_queues([("gpu", ("far",), False), ("q-waiting-tools", ("near",), True)])
+    found = server_findings.tool_queues([("gpu", ("far",), None), ("q-waiting-tools", ("near",), 61.0)])
     assert level_and_words(found)[0] is Level.WARNING
     assert "calls of far wait; start `holdfast worker --tools-only --task-queue gpu`" in level_and_words(found)[1]
+
+
+def test_a_tools_queue_whose_last_worker_has_gone_is_told_with_its_last_poll() -> None:
+    found = server_findings.tool_queues([("sandbox", ("shell",), 130.0)])
+    assert level_and_words(found)[0] is Level.WARNING
+    assert found.result == (
+        "no worker serves 'sandbox': calls of shell wait; "
+        "the last one asked 'sandbox' for work 130 s ago: it is gone or full"
+    )
 
 
 def test_only_errors_make_a_diagnosis_unsound() -> None:

@@ -69,7 +69,11 @@ def take_in(transition: Transition, each: OpenCall, event: SubagentReturned) -> 
     """Make the plan the list of what is to do; return what the model is told."""
     agent = agent_calls.agent_of(transition, each)
     if event.status is not ExecutionStatus.COMPLETED:
-        return subagent_outcome(agent, event.status, event.answer, event.why)
+        result, error = subagent_outcome(agent, event.status, event.answer, event.why)
+        if error is None:  # of a subagent what it came to is a result; of a planner there is no plan
+            text = f"{(result or '').strip('[]')}; the list is as it was"
+            error = ErrorRecord(type="PlannerStopped", message=text, source=each.call.name)
+        return None, error
     todos, problem = plan_of(event.answer)
     if problem:
         text = f"the plan of {agent!r} cannot be read: {problem}; the list is as it was"
