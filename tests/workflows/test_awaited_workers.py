@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.cli.commands.show import _whole
+from holdfast.cli.commands.show import _whole  # pyright: ignore[reportPrivateUsage]
 from holdfast.client import Settings, Watched, WorkerAwaited
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import to_dict

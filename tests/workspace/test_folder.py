@@ -39,7 +39,11 @@ async def test_of_a_commands_output_the_last_line_that_says_something_is_its_pro
 ) -> None:
     calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
     seen = list[str]()
-    monkeypatch.setattr(ToolContext, "progress", lambda _, text: seen.append(text))
+
+    def progress(_: ToolContext, text: str) -> None:
+        seen.append(text)
+
+    monkeypatch.setattr(ToolContext, "progress", progress)
     context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))
     shell = next(each for each in WorkspaceTools(calls).toolset().tools if each.name == "shell")
     assert isinstance(shell, Tool)
