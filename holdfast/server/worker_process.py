@@ -187,8 +187,8 @@ class WorkerProcess:
     def _listen(self) -> None:
         output = self._process.stdout
         for line in output or ():
+            self._on_line(line.rstrip("\n"))  # first: whoever waits for it prints behind it
             if line.startswith(READY):
                 self.ready = True
                 self._settled.set()
-            self._on_line(line.rstrip("\n"))
         self._settled.set()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, StorageFailed
+from holdfast.core.conversation.amounts import counted
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.workspace_profile import missing_backend
 from holdfast.core.wire.record_store import AttachmentStore
@@ -194,9 +195,9 @@ class WorkspaceCalls:
         if "closed" in made:
             answer.notes = (*answer.notes, _closed_note(made["closed"]))
         try:
-            digest, parts = str(made["digest"]), unpacked(answer.pieces)
+            digest = str(made["digest"])
             if digest != before:
-                await self._snapshots.write(digest, parts, before)
+                await self._snapshots.write(digest, unpacked(answer.pieces), before)
             answer.snapshot = digest
         except StorageFailed as error:
             answer.notes = (*answer.notes, UNSAVED.format(error.message))
@@ -205,18 +206,23 @@ class WorkspaceCalls:
 def _closed_note(closed: Mapping[str, Any]) -> str:
     names = [str(each) for each in closed["folders"]]
     more = int(closed["count"]) - len(names)
-    listed = ", ".join(names) + (f" and {more} more folders" if more > 0 else "")
+    listed = ", ".join(names) + (f" and {counted(more, 'more folder')}" if more > 0 else "")
     return CLOSED.format(listed, "this folder" if closed["count"] == 1 else "these folders")
 
 
 def unpacked(pieces: deque[bytes]) -> list[bytes]:
-    """Return the contents that stand in `pieces`, each behind its length; take out what is read: they are large."""
+    """Return the contents that stand in `pieces`, each behind its length; take out what is read: they are large.
+
+    Raises StorageFailed where they end in the middle of one, or there is none.
+    """
     contents, buffer = list[bytes](), bytearray()
     while pieces:
         buffer += pieces.popleft()
         while len(buffer) >= _LENGTH.size and len(buffer) >= (end := _LENGTH.size + _LENGTH.unpack_from(buffer)[0]):
             contents.append(bytes(buffer[_LENGTH.size : end]))
             del buffer[:end]
+    if buffer or not contents:
+        raise StorageFailed("the workspace's program sent no whole snapshot")
     return contents
 
 

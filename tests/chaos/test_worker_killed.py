@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import CONTINUE_EVENTS
+from holdfast.core.base.errors import ServerUnreachable
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -35,6 +37,7 @@ SCRIPT = [
     say("all noted", delay_seconds=0.2),
 ]
 RUNS_AT_ONCE = 5
+CONNECTS_MAX = 3
 ACTIVITY_COMPLETED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 KILL_AT = (3, 5, 6, 9, 12, 16, 19, 23, 28, 33)
 """Ids of history events: among them a workflow task, the tools' choice, model calls, single and parallel tools."""
@@ -112,10 +115,18 @@ async def survives_kills(settings: Settings, folder: Path, kill_at: Iterable[int
     return await asyncio.gather(*(run(event_id) for event_id in kill_at))
 
 
+async def connected(settings: Settings) -> Holdfast:
+    """Return a client, also of a server that so many starts of workers beside it keep from answering at first."""
+    for _ in range(CONNECTS_MAX - 1):
+        with suppress(ServerUnreachable):
+            return await Holdfast.connect(settings)
+    return await Holdfast.connect(settings)
+
+
 async def survives_a_kill(settings: Settings, ledger: Path, event_id: int) -> int:
     """Run the agent, kill its worker at the event, finish on another; return the event it was killed at."""
     async with FakeOpenAI(SCRIPT) as endpoint:
-        client = await Holdfast.connect(settings)
+        client = await connected(settings)
         async with worker(settings, endpoint, ledger) as first:
             execution_id = await client.start(AGENT, "note four things")
             before = await killed_at_event(client, execution_id, event_id, first)

@@ -86,7 +86,7 @@ def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> Non
     os.kill(killed, signal.SIGKILL)
     dev.heard("the worker has ended (exit code -9); starting another")
     dev.heard(READY)
-    dev.heard(f"it has the pid {worker_of(dev)}")
+    dev.heard(f"the new worker has the pid {worker_of(dev)}")
     assert worker_of(dev) != killed
     assert project.run("run", "assistant", "what is six times seven?").code == 0
 

@@ -254,7 +254,8 @@ def test_an_unknown_name_is_told_with_the_nearest_one(written: Written, tmp_path
 
 
 def test_an_empty_folder_says_that_there_are_none(tmp_path: Path) -> None:
-    assert told(lambda: find_agent("a", Settings(agents_dir=tmp_path)), UnknownAgent).endswith("there are: none")
+    message = told(lambda: find_agent("a", Settings(agents_dir=tmp_path)), UnknownAgent)
+    assert message.endswith("there are: none (`--import MODULE` adds those of a module)")
 
 
 def test_two_files_of_one_name_are_refused(written: Written, tmp_path: Path) -> None:

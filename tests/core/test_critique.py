@@ -129,16 +129,6 @@ def test_a_stop_is_heard_while_the_answer_is_judged(unjudged: str) -> None:
     assert bool(run.state.final_response) is (unjudged == "accept")
 
 
-@pytest.mark.parametrize("unjudged", ["fail", "accept"])
-def test_an_answer_behind_a_stop_is_not_judged_and_does_not_count(unjudged: str) -> None:
-    run = judging(Critique.model_validate({"rubric": "x", "unjudged": unjudged})).stop(mode="after_step").answer("So.")
-    assert run.wanted(SpawnSubagent) == ()
-    assert run.ended == stopped(StopReason.USER_REQUESTED)
-    assert judgement_of(run).outcome == "unjudged"
-    assert [each.type for each in run.state.errors] == ([ANSWER_UNJUDGED] if unjudged == "fail" else [])
-    assert bool(run.state.final_response) is (unjudged == "accept")
-
-
 def test_the_time_limit_is_heard_while_the_answer_is_judged() -> None:
     run = judging(budget=ExecutionBudget(max_seconds=10)).answer("It is so.").timer(after=20)
     assert run.ended == stopped(StopReason.TIME_LIMIT)
@@ -227,7 +217,16 @@ def test_an_answer_does_not_count_that_a_stop_keeps_from_its_judgement(unjudged:
     run = judging(critique).stop(mode="after_step").answer("It is so.")
     assert run.ended == stopped(StopReason.USER_REQUESTED)
     assert bool(run.state.final_response) is (unjudged == "accept")
-    assert judgement_of(run).why == "the run ended before its judgement"
+    assert run.wanted(SpawnSubagent) == ()
+    assert (judgement_of(run).outcome, judgement_of(run).why) == ("unjudged", "the run ended before its judgement")
+    assert [each.type for each in run.state.errors] == ([ANSWER_UNJUDGED] if unjudged == "fail" else [])
+
+
+def test_an_answer_does_not_count_that_was_not_judged_as_a_stop_was_overridden() -> None:
+    run = judging(hooks=[hook_at("after_inference"), hook_at("after_step")], overridable=("token_limit",))
+    run.answer("It is so.").hooked(Changes(stop="enough", stop_reason="token_limit"))
+    run.hooked(Changes(go_on=True)).stop()
+    assert (run.ended, run.state.final_response) == (stopped(StopReason.USER_REQUESTED), "")
 
 
 def test_an_answer_that_a_message_overtakes_does_not_count_where_the_run_ends_before_the_next() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 from uuid import uuid4
@@ -26,11 +27,11 @@ from workers import make_tools_worker
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
 
-def sandboxed(queue: str) -> AnyTool:
+def sandboxed(queue: str, told: threading.Event) -> AnyTool:
     @tool(task_queue=queue)
     async def shell(command: str) -> str:
         """Run a command."""
-        await asyncio.sleep(3)  # a watcher looks once a second
+        await asyncio.to_thread(told.wait, 60)  # until whoever watches has heard that it runs
         return command
 
     return shell
@@ -40,7 +41,8 @@ async def test_a_call_that_no_worker_takes_says_so_until_one_has(
     serve: Serve, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     queue = f"sandbox-{uuid4()}"
-    elsewhere = sandboxed(queue)
+    told = threading.Event()
+    elsewhere = sandboxed(queue, told)
     agent, seen = AgentDefinition(name="coder", tools="all"), list[Watched]()
     async with serve([call("shell", command="ls"), say("done")], [elsewhere]) as served:
         execution_id = await served.client.start(agent, "list the files")
@@ -59,6 +61,8 @@ async def test_a_call_that_no_worker_takes_says_so_until_one_has(
             async with make_tools_worker(served.client.temporal, there, toolset, serving):
                 async for each in watched:
                     seen.append(each)
+                    if isinstance(each, WorkerAwaited):
+                        told.set()
             ended = await RunSource.find(served.client, execution_id)
     [started] = [each for each in seen if isinstance(each, ToolCallStarted)]
     awaited = WorkerAwaited(execution_id, 1, started.call.id, "shell", queue)

@@ -125,20 +125,24 @@ async def test_a_query_beside_the_local_activity_of_an_update_does_not_wedge_its
             client, task_queue=queue, workflows=[Checker], activities=[check], workflow_runner=AgentWorkflowRunner()
         )
 
-    async with worker():
-        handle: Any = await client.start_workflow(Checker.run, id=str(uuid4()), task_queue=queue)
-        assert await handle.query(Checker.slow) == 0
-    await handle.signal("unheard")  # a task that is kept: an update alone has none
-    checked = asyncio.create_task(handle.execute_update(Checker.checked, 1))
-    await until(handle, lambda run: run.HasField("pending_workflow_task"))
-    asked = asyncio.create_task(handle.query(Checker.slow))
-    await asyncio.sleep(1)  # until the server has it, which the task then brings along: nothing tells
-    async with worker(), asyncio.timeout(SECONDS_MAX):
-        await asyncio.gather(checked, asked)
-        assert await handle.execute_update(Checker.checked, 2) == 2
-        assert await handle.result() == [1, 2]
-    history = await handle.fetch_history()
-    assert STARTED_OVER in failures_in(history), (
-        "the local activity has not ended beside the query: this has shown nothing"
-    )
-    await Replayer(workflows=[Checker], workflow_runner=AgentWorkflowRunner()).replay_workflow(history)
+    async def beside() -> bool:
+        async with worker():
+            handle: Any = await client.start_workflow(Checker.run, id=str(uuid4()), task_queue=queue)
+            assert await handle.query(Checker.slow) == 0
+        await handle.signal("unheard")  # a task that is kept: an update alone has none
+        checked = asyncio.create_task(handle.execute_update(Checker.checked, 1))
+        await until(handle, lambda run: run.HasField("pending_workflow_task"))
+        asked = asyncio.create_task(handle.query(Checker.slow))
+        await asyncio.sleep(1)  # until the server has it, which the task then brings along: nothing tells
+        async with worker(), asyncio.timeout(SECONDS_MAX):
+            await asyncio.gather(checked, asked)
+            assert await handle.execute_update(Checker.checked, 2) == 2
+            assert await handle.result() == [1, 2]
+        history = await handle.fetch_history()
+        await Replayer(workflows=[Checker], workflow_runner=AgentWorkflowRunner()).replay_workflow(history)
+        return STARTED_OVER in failures_in(history)
+
+    for _ in range(ROUNDS_MAX):
+        if await beside():
+            return
+    pytest.fail("no local activity has ended beside its query: this has shown nothing")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.base.errors import StorageFailed
 from holdfast.workspace.calls import unpacked
 from holdfast.workspace.inside.paths import Root
 from holdfast.workspace.inside.snapshots import CLOSED_SHOWN_MAX, EMPTY, FILE_BYTES_MAX, FILES_MAX, take
@@ -156,3 +157,9 @@ def test_of_many_closed_folders_a_result_names_the_first(tmp_path: Path) -> None
     inside = Inside.below(tmp_path, UNPRIVILEGED)
     closed = inside.shell("for each in $(seq 100 199); do mkdir -m 0 $each; done").result["snapshot"]["closed"]
     assert closed == {"folders": [str(each) for each in range(100, 100 + CLOSED_SHOWN_MAX)], "count": 100}
+
+
+@pytest.mark.parametrize("pieces", [[], [b"\0\0\0"], [b"\0\0\0\1a\0\0\0\2", b"b"]])
+def test_a_snapshot_that_ends_early_is_refused(pieces: list[bytes]) -> None:
+    with pytest.raises(StorageFailed, match="no whole snapshot"):
+        unpacked(deque(pieces))

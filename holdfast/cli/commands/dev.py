@@ -218,7 +218,7 @@ class _SupervisedWorker:
                     self.announced = True
                     _announce(self._server, process.pid, as_json=self._as_json)
                 elif ready:
-                    _say(f"it has the pid {process.pid}")
+                    _say(f"the new worker has the pid {process.pid}")
                 if ready:
                     self._watch(process)
             deaths = 1 if time.monotonic() - started_at > SOUND_SECONDS else deaths + 1

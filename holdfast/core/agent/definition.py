@@ -24,7 +24,7 @@ from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
-from holdfast.core.conversation.questions import ANSWER_SECONDS, is_usual
+from holdfast.core.conversation.questions import ANSWER_SECONDS, is_usual_wait
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, McpChoice, server_name
@@ -145,7 +145,7 @@ class AgentDefinition(Frozen):
     budget: ExecutionBudget = ExecutionBudget()
     budget_policy: BudgetPolicy = "inherit"
     pause_while_waiting: bool = False
-    answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX, exclude_if=is_usual)
+    answer_seconds: float = Field(default=ANSWER_SECONDS, gt=0, le=SECONDS_MAX, exclude_if=is_usual_wait)
     approvals: ApprovalRules = ()
     critique: Critique | None = Field(default=None, exclude_if=is_none)
     plan: Plan | None = Field(default=None, exclude_if=is_none)

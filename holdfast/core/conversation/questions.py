@@ -34,8 +34,8 @@ ANSWER_SECONDS: Final = 7 * 24 * 3600.0
 """How long a question waits for its answer unless the definition says otherwise: as long as an MCP server's."""
 
 
-def is_usual(seconds: float) -> bool:
-    """For `Field(exclude_if=is_usual)`: a definition that says nothing of it is written as before it could."""
+def is_usual_wait(seconds: float) -> bool:
+    """Return whether that is the default: a definition then leaves the field out, as before there was one."""
     return seconds == ANSWER_SECONDS
 
 

@@ -68,8 +68,8 @@ def judge_errors(transition: Transition) -> None:
 def hold_back(transition: Transition) -> None:
     """Keep an answer from counting whose hooks are under way as the run ends: they could have given it another text.
 
-    A final answer is a partial one then. Of one with tool calls, whose calls keep their records, the text goes; behind
-    `after_inference` it stays.
+    A final answer becomes the step's partial one. An answer with tool calls keeps its calls and their records, and
+    loses its text; once its `after_inference` hooks have passed, it keeps the text, too.
     """
     step, trigger = transition.execution.current_step, transition.execution.hooks_under_way
     response = step.response if step else None
@@ -131,8 +131,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
 
     `overridden` is true when the loop goes on only because of that request.
     """
-    if not overridden:
-        critique.withdraw(transition)
+    critique.withdraw(transition)
     if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
         transition.change_step(pictures=pictures)
     step, execution = transition.step, transition.execution

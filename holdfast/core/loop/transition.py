@@ -245,10 +245,12 @@ class Transition:
         )
 
     def _files_left_by(self) -> str | None:
-        """Return the id of the latest call of this execution that has left files in its workspace."""
+        """Return the id of this execution's latest call that has left the files that its workspace has, if one has."""
+        if self.workspace is None:
+            return None
         done = (each.step for each in reversed(self.execution.step_executions))
         ended = (call for step in chain((self.step,), done) for call in reversed(step.tool_executions))
-        return next((call.id for call in ended if call.workspace is not None), None)
+        return next((call.id for call in ended if call.workspace == self.workspace), None)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None

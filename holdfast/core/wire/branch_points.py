@@ -100,15 +100,17 @@ def _todos_after(state: AgentState, steps: int) -> tuple[Todo, ...]:
 
     A run recorded without that of its beginning has the list of its end where no call has changed it.
     """
-    made: dict[bool, tuple[Todo, ...]] = {}
+    before: tuple[Todo, ...] | None = None
+    changed_later = False
     for done in state.running.step_executions:
         for call in sorted(done.step.tool_executions, key=lambda each: each.completed_at):
             todos = None if call.has_error else list_of_call(call.name, call.args, call.result)
-            if todos is not None:
-                made[done.step.number <= steps] = todos
-    if True in made:
-        return made[True]
-    return state.running.todos_base if made else state.todos
+            if todos is not None and done.step.number <= steps:
+                before = todos
+            changed_later = changed_later or (todos is not None and done.step.number > steps)
+    if before is not None:
+        return before
+    return state.running.todos_base if changed_later else state.todos
 
 
 def _length_after(state: AgentState, steps: int) -> int:

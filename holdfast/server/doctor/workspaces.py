@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -40,7 +42,8 @@ async def examine_workspaces(settings: Settings, agents: Awaitable[Agents]) -> l
     given = ", ".join(settings.workspaces)
     if not named and (not images or settings.workspace_queue):
         served = f"their tools are served on {settings.workspace_queue!r}" if settings.workspace_queue else ""
-        return [fine(WORKSPACES, given or served or "no backend is named, and no agent needs Docker")]
+        found = ", ".join(filter(None, (given, served)))
+        return [fine(WORKSPACES, found or "no backend is named, and no agent needs Docker")]
     finding = await _docker(list(dict.fromkeys(images)) or [DEFAULT_IMAGE], needed=bool(images))
     if named or not finding.remedy:
         return [finding]
@@ -59,6 +62,7 @@ async def _docker(images: Sequence[str], *, needed: bool) -> Finding:
     """Return what Docker has of the images; `needed` says whether an agent names them."""
     if find_spec("docker") is None:
         return wrong(WORKSPACES, "the package `docker` is not installed", install_command("docker"))
+    await asyncio.to_thread(import_module, "docker")  # its import is no part of Docker's answer
     engine = DockerEngine(os.environ.get("DOCKER_HOST"))
     try:
         absent = [image for image in images[:IMAGES_MAX] if not await _has(engine, image)]

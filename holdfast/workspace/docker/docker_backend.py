@@ -27,7 +27,7 @@ COMPLAINT_BYTES_MAX: Final = 2_000
 SENT_BYTES: Final = 64 * 1024
 
 SWEEP_SECONDS_MAX: Final = 30.0
-"""How long a worker's start may wait for the sweep."""
+"""How long one sweep may take; a worker's start waits for the first."""
 
 FRAME_HEADER: Final = struct.Struct(">cI")
 """What `inside.frames` puts before each frame: its kind and its size."""
@@ -118,7 +118,8 @@ class DockerBackend:
             async with asyncio.timeout(SWEEP_SECONDS_MAX):
                 return await self._containers.sweep()
         except (EngineRefused, WorkspaceUnavailable, TimeoutError) as error:  # nothing but tidiness depends on this
-            LOGGER.warning("workspaces in containers cannot be had: %s", printable(str(error)) or "Docker is too slow")
+            why = printable(str(error)) or "it is too slow"
+            LOGGER.warning("Docker: no workspace can be had in a container for now: %s", why)
             return 0
 
     async def close(self) -> None:

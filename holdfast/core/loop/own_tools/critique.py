@@ -110,7 +110,7 @@ def cancelled(transition: Transition, event: SubagentReturned) -> bool:
 
 
 def withdraw(transition: Transition) -> None:
-    """Keep an answer from counting whose judgement was cut off or never began: the run ends, or goes on, before."""
+    """Keep an answer without a verdict from counting: the run ends, or asks for another, before there is one."""
     judgement, critique = transition.step.judgement, transition.rules.definition.critique
     if judgement is None and critique is not None and transition.step.step_type is AgentStepType.FINAL_RESPONSE:
         judge = critic(transition.rules.definition, transition.rules.assistants)
