@@ -223,10 +223,11 @@ def test_an_answer_does_not_count_that_a_stop_keeps_from_its_judgement(unjudged:
 
 
 def test_an_answer_does_not_count_that_was_not_judged_as_a_stop_was_overridden() -> None:
-    run = judging(hooks=[hook_at("after_inference"), hook_at("after_step")], overridable=("token_limit",))
-    run.answer("It is so.").hooked(Changes(stop="enough", stop_reason="token_limit"))
-    run.hooked(Changes(go_on=True)).stop()
-    assert (run.ended, run.state.final_response) == (stopped(StopReason.USER_REQUESTED), "")
+    run = judging(hooks=[hook_at("after_inference"), hook_at("after_step")], overridable=(StopReason.TOKEN_LIMIT,))
+    run.answer("It is so.").hooked(Changes(stop="enough", stop_reason="token_limit")).hooked(Changes(go_on=True))
+    assert len(run.wanted(CallModel)) == 1, "it goes on"
+    assert judgement_of(run).outcome == "unjudged"
+    assert (run.stop().state.status, run.state.final_response) == (ExecutionStatus.STOPPED, "")
 
 
 def test_an_answer_that_a_message_overtakes_does_not_count_where_the_run_ends_before_the_next() -> None:
