@@ -12,6 +12,9 @@ from tests.docker.daemon import Daemon, Ran, run, workspace
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
+REPLACED_AFTER_MAX = 4
+"""How many commands may meet a container that is ending: on a busy machine that takes a while."""
+
 
 async def goes_on(backend: DockerBackend, image: str) -> None:
     """The workspace takes a next command, in a new container if the old one ended."""
@@ -44,15 +47,17 @@ async def test_files_that_fill_the_memory_end_the_command_and_the_next_one_runs(
     place = workspace(image, memory_mb=64, disk_mb=512, file_mb_max=512)
     fill = "dd if=/dev/zero of=big bs=1M count=400 status=none; echo code $?"
     answers: list[bytes] = []
-    for shell in (fill, "echo on", "echo on"):
+    for shell in (fill, *["echo on"] * REPLACED_AFTER_MAX):
         await backend.ensure(place)
         try:
             answers.append((await run(backend, place, shell)).output)
         except WorkspaceLost as lost:
             answers.append(lost.message.encode())
+        if answers[-1] == b"on\n":
+            break
     assert b"code 0" not in answers[0]
     assert all(b"64 MB, files included" in each for each in answers if b"without an answer" in each)
-    assert answers[2] == b"on\n", "a container whose memory is full is replaced"
+    assert answers[-1] == b"on\n", "a container whose memory is full is replaced"
 
 
 async def test_a_fork_bomb_meets_the_bound_and_ends_with_its_time(
