@@ -62,9 +62,12 @@ def test_a_bad_answer_does_not_count_where_the_run_ends_before_its_hooks_have(en
     run.answer("words", problem=WRONG)
     _ = run.stop() if end == "stop" else run.timer(after=60)
     assert run.ended == stopped(StopReason.USER_REQUESTED if end == "stop" else StopReason.TIME_LIMIT)
-    assert [error.message for error in run.state.errors] == [WRONG]
+    assert [error.message for error in run.state.errors] == [
+        WRONG,
+        "the run ended before its after_inference hooks had passed the answer",
+    ]
     assert run.state.final_response == ""
-    assert run.said == ["one", "words"], "nothing is asked for again"
+    assert run.said == ["one"], "nothing is asked for again, and what is held back is not in the conversation"
 
 
 def test_a_bad_answer_is_not_asked_for_again_past_the_limits() -> None:
