@@ -59,13 +59,13 @@ async def locally(doing: Awaitable[T]) -> T:
         # a cancelled local activity looks alike, whoever cancelled it
         if is_cancelled_exception(error) and not (task and task.cancelling()):
             await workflow.wait_condition(lambda: False)
-        await _answers_can_be_sent()
+        await _reach_a_later_task()
         raise
-    await _answers_can_be_sent()
+    await _reach_a_later_task()
     return result
 
 
-async def _answers_can_be_sent() -> None:
+async def _reach_a_later_task() -> None:
     """Return in a later workflow task if an update is under way.
 
     Its answer must not be given in the task that ends a local activity. That task can be written without it, as when it

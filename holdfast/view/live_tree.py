@@ -19,7 +19,7 @@ from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, ToolExecution
-from holdfast.core.tools.code_mode import RUN_CODE
+from holdfast.core.tools.code_mode import RUN_CODE, script_call_id
 from holdfast.core.wire import execution_events
 from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
 
@@ -287,7 +287,7 @@ def _called(
 
 def _with_nested(step: StepView, call_id: str) -> StepView:
     """Return the step with a call that one of its scripts makes: its id is that of the script's call and a number."""
-    parent_id = call_id.rpartition("/")[0]
+    parent_id = script_call_id(call_id)
     if any(each.id == call_id for each in step.calls):
         return step
     if not any(each.id == parent_id and each.tool == RUN_CODE for each in step.calls):

@@ -11,7 +11,7 @@ from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.conversation.todos import progress
-from holdfast.core.tools.code_mode import RUN_CODE
+from holdfast.core.tools.code_mode import RUN_CODE, script_call_id
 from holdfast.core.tools.mcp_changes import McpToolsChange
 from holdfast.core.wire import execution_events
 
@@ -193,7 +193,7 @@ class EventLines:
                 self._scripts = {each for each in self._scripts if each[0] != watched.execution_id}
             case _:
                 pass
-        script = (watched.execution_id, _call_id(watched).rpartition("/")[0])
+        script = (watched.execution_id, script_call_id(_call_id(watched)))
         return "  " if script in self._scripts else ""
 
 

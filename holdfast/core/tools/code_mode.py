@@ -51,6 +51,16 @@ _TYPES: Final = {
 }
 
 
+def nested_call_id(script_call_id: str, number: int) -> str:
+    """Return the id of the call of that number, from 1 on, which the script of the call `script_call_id` makes."""
+    return f"{script_call_id}/{number}"
+
+
+def script_call_id(call_id: str) -> str:
+    """Return the id of the call whose script has made the call `call_id`; nothing meaningful for any other call."""
+    return call_id.rpartition("/")[0]
+
+
 class CodeMode(Frozen):
     """Lets the model write Python over its tools: it gets the tool `run_code`.
 

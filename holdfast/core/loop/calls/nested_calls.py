@@ -17,7 +17,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, CallStage, OpenCall, ToolExecution
 from holdfast.core.loop.commands import CallTool, Script
 from holdfast.core.loop.transition import Transition
-from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CALLS_MAX
+from holdfast.core.tools.code_mode import RUN_CODE, SCRIPT_CALLS_MAX, nested_call_id
 from holdfast.core.wire.script_contracts import ScriptCall
 
 NESTED_INDEX_MIN: Final = 1_000
@@ -59,7 +59,7 @@ def calls_made(transition: Transition, each: OpenCall, calls: Iterable[ScriptCal
     made = sum(one.parent_call_id == each.call.id for one in step.tool_executions)
     taken = {call.id for call in step.requested_tool_calls}
     for number, call in enumerate(calls, start=made + 1):
-        id_ = f"{each.call.id}/{number}"
+        id_ = nested_call_id(each.call.id, number)
         while id_ in taken:
             id_ += "_"
         index = NESTED_INDEX_MIN * (each.index + 1) + number
