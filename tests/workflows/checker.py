@@ -10,7 +10,7 @@ from temporalio import activity, workflow
 
 from workflows.shielding import locally
 
-SHORT_SECONDS, SLOW_SECONDS = 0.3, 1.0
+SHORT_SECONDS, SLOW_SECONDS = 0.1, 0.5
 TIMEOUT = timedelta(seconds=30)
 
 
