@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.mcp.errors import McpUnavailable
+from tests.cli.doctor_findings import looked
 from tests.cli.program import Project
 from tests.mcp.places import HERE, asking, catalog, noted, offer, oven, trial
 
@@ -133,7 +134,7 @@ def test_the_doctor_and_a_comparison_know_the_tools_of_servers(own: Project) -> 
     (own.folder / "agents" / "shopper.md").write_text(f"---\n{definition}\n---\nHelp.\n")
     (own.folder / "agents" / "lost.md").write_text("---\nmcp: [shob]\n---\nHelp.\n")
     with own.dev() as dev:
-        found = {each["check"]: each for each in own.run("doctor", "--json").document["findings"]}
+        found = looked(own)
         ran = own.run("run", "shopper", "hello", "--json").document
         run = ran["execution_id"]
         same = own.run("mcp", "shop", "--since", run)
