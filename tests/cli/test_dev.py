@@ -92,13 +92,13 @@ def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> Non
 
 
 @linux_only
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_worker_that_always_dies_is_given_up_and_the_server_goes_on(own: Project) -> None:
     (own.folder / "dying.py").write_text(DYING)
     with own.started(*DEV, "--import", "dying", "--agents", "none") as dev:
         dev.heard(READY)
         server = server_of(dev)
-        dev.heard("the worker has ended 6 times in a row", 120)
+        dev.heard("the worker has ended 6 times in a row", 240)
         assert server_of(dev) == server
         assert own.run("list").code == 0, "the server answers"
         watched = Watched([server])

@@ -57,7 +57,7 @@ def tell_the_step(context: HookContext) -> Changes:
 
 @hook("input_guard")
 async def refuse_the_input(_: HookContext) -> Changes:
-    await asyncio.sleep(1)  # the model is asked by then
+    await asyncio.sleep(3)  # the model is asked by then, on a busy machine, too
     return Changes(stop="not this question")
 
 
