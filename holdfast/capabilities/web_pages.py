@@ -19,6 +19,7 @@ from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.base.extras import install_command
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.tools.tools import tool
+from holdfast.runtime.trusted_certificates import trusted_certificates
 
 if TYPE_CHECKING:
     import httpx2
@@ -118,7 +119,7 @@ class Fetcher:
             text = f"fetch_url needs httpx2, which is not installed: {install_command('openapi')}"
             raise MissingPart(text) from None
         self._httpx2 = httpx2
-        self._tls = httpx2.create_ssl_context()
+        self._tls = trusted_certificates()
         self._allowed = allowed
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from holdfast.core.base.errors import HoldfastError
 from holdfast.mcp.credentials import Credentials
+from holdfast.runtime.trusted_certificates import trusted_certificates
 
 CONNECT_SECONDS: Final = 10.0
 """How long a connection, TLS included, may take."""
@@ -122,7 +123,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
     def __init__(
         self, fates: dict[str, Fate], mirrored: Mapping[str, Mapping[str, str]], limits: httpx2.Limits
     ) -> None:
-        super().__init__(limits=limits)
+        super().__init__(limits=limits, verify=trusted_certificates())
         self._fates = fates
         self._mirrored = mirrored
 

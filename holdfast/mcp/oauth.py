@@ -20,6 +20,7 @@ import httpx2
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import McpOAuth, McpServer
 from holdfast.mcp.errors import McpUnavailable
+from holdfast.runtime.trusted_certificates import trusted_certificates
 
 ANSWER_SECONDS_MAX: Final = 15.0
 """How long the token's endpoint may take."""
@@ -144,7 +145,7 @@ class OAuthGrant:
         try:
             async with (
                 asyncio.timeout(ANSWER_SECONDS_MAX),
-                httpx2.AsyncClient(timeout=ANSWER_SECONDS_MAX) as client,
+                httpx2.AsyncClient(timeout=ANSWER_SECONDS_MAX, verify=trusted_certificates()) as client,
                 client.stream("POST", url, data=form, auth=auth, headers={"Accept-Encoding": "identity"}) as response,
             ):
                 body = b""

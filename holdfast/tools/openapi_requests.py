@@ -6,9 +6,7 @@ import inspect
 import json
 import os
 import re
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from functools import cache
 from typing import Final, TypeAlias, cast
 from urllib.parse import quote
 
@@ -18,6 +16,7 @@ from pydantic_core import to_json
 
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.safe_text import clamped
+from holdfast.runtime.trusted_certificates import trusted_certificates
 from holdfast.tools.openapi_operations import FORM, SAFE_METHODS, Operation, Parameter
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -79,7 +78,7 @@ async def called(
     try:
         async with (
             # a client belongs to one event loop, and tools can be moved to another
-            httpx2.AsyncClient(timeout=timeout_seconds, verify=_trusted()) as client,
+            httpx2.AsyncClient(timeout=timeout_seconds, verify=trusted_certificates()) as client,
             client.stream(operation.method.upper(), url, headers=sent, content=content) as response,
         ):
             most = ANSWER_BYTES_MAX if response.status_code < 300 else ERROR_BYTES_MAX  # noqa: PLR2004  # HTTP's classes
@@ -88,11 +87,6 @@ async def called(
         more = "" if operation.method in SAFE_METHODS else "; whether the server has acted on it is not known"
         raise HttpUnreachable(f"{operation.place}: no answer ({type(error).__name__}){more}") from None
     return _answer(operation, response, body, secrets, whole=whole)
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()  # 0.1 s
 
 
 async def _read(response: httpx2.Response, most: int) -> tuple[bytes, bool]:

@@ -24,6 +24,7 @@ from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
+from holdfast.runtime.trusted_certificates import trusted_certificates
 
 CONNECT_SECONDS: Final = 10.0
 """How long a connection, TLS included, may take."""
@@ -69,7 +70,7 @@ class OpenAIChat(Model):
             # the silences within an answer are timed in `_receive`
             timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
             hooks: dict[str, list[Callable[..., Any]]] = {"request": [trace_sending], "response": [refuse_errors]}
-            transport = DefaultAsyncHttpxClient(event_hooks=hooks)
+            transport = DefaultAsyncHttpxClient(event_hooks=hooks, verify=trusted_certificates())
             self._client = AsyncOpenAI(
                 api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout, http_client=transport
             )
