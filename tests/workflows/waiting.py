@@ -14,10 +14,13 @@ LOOK_SECONDS = 0.02
 
 
 async def state_when(client: Holdfast, execution_id: str, there: Callable[[AgentState], bool]) -> AgentState:
+    """Return the first state of the begun execution that is looked at and for which `there` is true."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not there(state := await client.state(execution_id)):  # noqa: ASYNC110  # a client is not called back
+        while True:  # a client is not called back
+            state = await client.state(execution_id)
+            if state.execution is not None and there(state):
+                return state
             await asyncio.sleep(LOOK_SECONDS)
-    return state
 
 
 async def waiting_calls(client: Holdfast, execution_id: str, number: int = 1) -> list[str]:
