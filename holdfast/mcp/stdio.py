@@ -157,6 +157,7 @@ class StdioServer:
                     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
                 with anyio.CancelScope(shield=True):
                     await _cancelled(writing, reading, logging)
+                    await _exits(process)  # where the wait above was cut off, its end is still to come
 
     async def _read(self, process: Process, read_writer: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Pass on the messages, a line each, until the server ends or writes a line that is too long."""

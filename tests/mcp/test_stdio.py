@@ -6,6 +6,8 @@ import asyncio
 import io
 import os
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.mcp.connection import McpConnection
 from holdfast.mcp.errors import McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.server_requests import UNANSWERED_MAX
-from holdfast.mcp.stdio import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from holdfast.mcp.stdio import LOG_LINE_CHARS_MAX, LOG_LINES_MAX, ServerLog, StdioServer
 from tests.mcp.places import connection, odd
 from tests.pids import alive, until_gone
 
@@ -116,3 +118,33 @@ async def test_a_server_gets_no_variable_that_its_entry_does_not_name(monkeypatc
     with pytest.raises(McpUnavailable, match="code 8"):
         async with connection(McpServer(name="bare", command=(sys.executable, "-c", program))):
             pass
+
+
+def test_a_server_whose_ending_is_cut_off_is_reaped_before_its_event_loop_closes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else asyncio says "Loop that handles pid ... is closed": `holdfast doctor` on a busy machine did."""
+    waitpid = os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        reaped = waitpid(pid, options)
+        time.sleep(0.3)  # before asyncio's thread tells the loop
+        return reaped
+
+    monkeypatch.setattr(os, "waitpid", late)
+    stubborn = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+
+    async def begin_and_leave() -> None:
+        log = ServerLog("stubborn", io.StringIO(), str)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5), StdioServer(stubborn, {}, None, log, lambda _: None).streams():
+                await asyncio.sleep(60)
+
+    async def main() -> None:
+        left = asyncio.create_task(begin_and_leave())
+        await asyncio.sleep(1)
+        assert not left.done()  # `asyncio.run` cancels it, and all tasks of its own
+
+    asyncio.run(main())
+    time.sleep(0.5)
+    assert [each.message for each in caplog.records] == []
