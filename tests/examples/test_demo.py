@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 180
-"""The demo gives itself up within a minute; a busy machine starts its processes as slowly again."""
+"""Longer than the demo's own limit of a minute and the starts of its processes on a busy machine."""
 
 
 @pytest.fixture
