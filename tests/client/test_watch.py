@@ -42,6 +42,7 @@ from holdfast.core.wire.execution_events import (
 )
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
+from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply, Script, call, calls, say, turn_number
 from tests.chaos.processes import worker
@@ -79,6 +80,25 @@ def slowly(text: str, seconds: float = 0.05, chars: int = 54, **options: Any) ->
 async def all_of(client: Holdfast, execution_id: str, **options: Any) -> list[Watched]:  # noqa: ANN401  # `watch`'s own
     async with asyncio.timeout(SECONDS_MAX):
         return [each async for each in client.watch(execution_id, **options)]
+
+
+async def all_amid(client: Holdfast, execution_id: str, hold: Hold, watchers: int = 1) -> list[list[Watched]]:
+    """Watch a run to its end, whose answer stands at `hold` until each watcher has a piece of it."""
+    amid = 0
+
+    async def watch() -> list[Watched]:
+        nonlocal amid
+        told: list[Watched] = []
+        async for each in client.watch(execution_id):
+            if isinstance(each, TextDelta) and not any(isinstance(one, TextDelta) for one in told):
+                amid += 1
+                if amid == watchers:
+                    hold.release()
+            told.append(each)
+        return told
+
+    async with asyncio.timeout(SECONDS_MAX):
+        return await asyncio.gather(*(watch() for _ in range(watchers)))
 
 
 async def told(
@@ -236,11 +256,12 @@ async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve)
 
 
 async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve) -> None:
-    script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS, 0.15)]
-    async with serve(script, [add]) as served:
-        unwatched = (await served.client.run(AGENT, "add")).execution_id
+    hold = Hold()
+    answer = Reply(text=WORDS, piece_chars=54, pieces_max=10, hold=hold)
+    async with serve([*(call("add", a=number, b=1) for number in range(6)), answer], [add]) as served:
         execution_id = await served.client.start(AGENT, "add")
-        watched = await asyncio.gather(*(all_of(served.client, execution_id) for _ in range(WATCHERS)))
+        watched = await all_amid(served.client, execution_id, hold, WATCHERS)
+        unwatched = (await served.client.run(AGENT, "add")).execution_id
         written = [await history_of(served.client, each) for each in (unwatched, execution_id)]
     alone, accompanied = (Counter(event.event_type for event in taken(history.events)) for history in written)
     assert alone == accompanied
@@ -445,8 +466,9 @@ async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
 
 
 async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Serve) -> None:
-    script = [*(call("add", a=number, b=1) for number in range(3)), slowly(WORDS, seconds=0.12)]
-    async with serve(script, [add]) as served:
+    hold = Hold()
+    answer = Reply(text=WORDS, piece_chars=54, pieces_max=10, hold=hold)
+    async with serve([*(call("add", a=number, b=1) for number in range(3)), answer], [add]) as served:
         execution_id = str(uuid4())
         await served.client.temporal.start_workflow(
             AGENT_EXECUTION,
@@ -456,7 +478,7 @@ async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Se
             id=execution_id,
             task_queue=served.client.settings.task_queue,
         )
-        live = await all_of(served.client, execution_id)
+        [live] = await all_amid(served.client, execution_id, hold)
         late = await all_of(served.client, execution_id)
         rest = await all_of(served.client, execution_id, start=13)
         described = await served.client.temporal.get_workflow_handle(execution_id).describe()
