@@ -29,13 +29,13 @@ def tools(cursor: str | None) -> dict[str, Any]:  # noqa: C901, PLR0912  # one c
         case "many":
             return {"tools": [tool(f"tool_{number}") for number in range(300)]}
         case "crowded":
-            return {"tools": [tool(f"tool_{number}") for number in range(20_000)]}
+            return {"tools": [tool(f"tool_{number}") for number in range(5_000)]}
         case "heavy":
             return {"tools": [tool(f"t{n}", inputSchema={**OBJECT, "description": "y" * 60_000}) for n in range(90)]}
         case "fifty megabytes":
             return {"tools": [tool("first"), tool("second", description="z" * 50_000_000)]}
         case "list_changed flood":
-            for _ in range(20_000):
+            for _ in range(5_000):
                 send({"method": "notifications/tools/list_changed"})
             return {"tools": [tool("calm")]}
         case "junk in the list":
@@ -80,7 +80,7 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912, PLR0915  # one cas
                 }
             )
         case "flood":
-            for number in range(20_000):
+            for number in range(5_000):
                 send({"method": "notifications/message", "params": {"level": "info", "data": f"line {number}"}})
             send(
                 {

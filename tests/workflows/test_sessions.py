@@ -347,14 +347,14 @@ async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Ser
 
 async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: Serve) -> None:
     def slow(request: dict[str, Any]) -> Reply:
-        return say("late", delay_seconds=60) if request["messages"][-1]["content"] == "slow" else say("done")
+        return say("late", delay_seconds=240) if request["messages"][-1]["content"] == "slow" else say("done")
 
     async with serve(slow) as served:
         chat = Chat(served.client, AGENT)
         running = await chat.send("slow")
 
         async def looks() -> None:
-            while True:
+            for _ in range(UPDATES_PER_RUN):
                 await chat.update(OPEN_UPDATE)
 
         looking = await asyncio.gather(*(looks() for _ in range(4)), return_exceptions=True)
