@@ -178,6 +178,28 @@ def test_parts_that_are_not_installed_are_told_with_what_installs_them(here: Pro
     assert lines["encryption"]["remedy"] == "pip install '/path/to/holdfast[encryption]'"
 
 
+SLOW = """
+import importlib.abc, sys, time
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "mcp":
+            time.sleep(5)  # longer than a check may take
+
+sys.meta_path.insert(0, Slow())
+sys.argv[1:] = ["doctor", "--json"]
+from holdfast.cli.main import main
+main()
+"""
+
+
+def test_a_package_that_is_slow_to_import_takes_no_checks_time(here: Project) -> None:
+    (here.folder / "mcp.yaml").write_text('servers: {gone: {url: "http://127.0.0.1:9/mcp"}}')
+    slow = replace(here, program=Path(sys.executable))
+    lines = by_check(once_found({"workflow worker", "activity worker"}, lambda: slow.run("-c", SLOW)))
+    assert "gone: unreachable" in lines["mcp servers"]["found"]
+
+
 @tool(task_queue="nobody-serves-this")
 def far(number: int) -> int:
     """Count far away."""

@@ -6,8 +6,10 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -31,8 +33,15 @@ PROBE: Final = "probe"
 """What is written to the storage and stays there: the very object that every worker writes when it starts."""
 
 
+IMPORT_SECONDS_MAX: Final = 60.0
+"""How long to wait for the checks' own parts to be imported: a second, and more on a busy machine."""
+
+
 async def examine(settings: Settings) -> list[Finding]:
     """Return what there is to say of everything an agent needs, within some ten seconds; raises nothing of ours."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(IMPORT_SECONDS_MAX):
+            await machine_facts.apart(partial(_import_parts, settings))
     agents = asyncio.create_task(machine_facts.apart(partial(known_agents, settings)))
     groups = await asyncio.gather(
         bounded(machine_findings.VERSIONS, _versions()),
@@ -49,6 +58,17 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [finding for group in groups for finding in group]
     served = any(each.check == machine_findings.ACTIVITIES and each.level is Level.OK for each in findings)
     return [machine_findings.served(each) for each in findings] if served else findings
+
+
+def _import_parts(settings: Settings) -> None:
+    """Import what the checks use, before their time begins: an import would stop the clocks of all others."""
+    needed = {"temporalio": "holdfast.server.doctor.server_checks", "obstore": "holdfast.storage.object_store"}
+    if mcp_servers.are_named(settings):
+        needed["mcp"] = "holdfast.mcp.listing"
+    for part, module in needed.items():
+        with suppress(Exception):  # its check says what is wrong
+            if find_spec(part) is not None:
+                import_module(module)
 
 
 async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:

@@ -33,6 +33,14 @@ CHECK_SECONDS: Final = ANSWER_SECONDS + 2
 _PROBLEM_CHARS_MAX: Final = 120
 
 
+def are_named(settings: Settings) -> bool:
+    """Return whether there is a file that names servers, and can be read."""
+    try:
+        return bool(read_servers(settings.mcp_file))
+    except HoldfastError:  # told by the check
+        return False
+
+
 async def examine_mcp(settings: Settings) -> list[Finding]:
     """Return whether the servers of this folder's `mcp.yaml` answer, with this process's variables."""
     servers = read_servers(settings.mcp_file)
