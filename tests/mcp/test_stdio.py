@@ -7,7 +7,6 @@ import io
 import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -134,16 +133,23 @@ def test_a_server_whose_ending_is_cut_off_is_reaped_before_its_event_loop_closes
     monkeypatch.setattr(os, "waitpid", late)
     stubborn = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
 
-    async def begin_and_leave() -> None:
+    async def begin_and_leave(begun: asyncio.Event) -> None:
         log = ServerLog("stubborn", io.StringIO(), str)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.5), StdioServer(stubborn, {}, None, log, lambda _: None).streams():
-                await asyncio.sleep(60)
+        async with StdioServer(stubborn, {}, None, log, lambda _: None).streams():
+            begun.set()
 
     async def main() -> None:
-        left = asyncio.create_task(begin_and_leave())
-        await asyncio.sleep(1)
-        assert not left.done()  # `asyncio.run` cancels it, and all tasks of its own
+        begun = asyncio.Event()
+        leaving = asyncio.create_task(begin_and_leave(begun))
+        await begun.wait()
+        await asyncio.sleep(0.2)  # into the wait for its end, which takes 1.5 s
+        assert not leaving.done()
+        # as `asyncio.run` does, which cancels all tasks in any order
+        for task in asyncio.all_tasks() - {leaving, asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
 
     asyncio.run(main())
     time.sleep(0.5)

@@ -29,7 +29,7 @@ def doctor(*, as_json: AsJson = False, settings: Settings) -> None:
     from holdfast.server.doctor.checks import examine
     from holdfast.server.doctor.findings import sound
 
-    with busy("checking everything, which takes at most ten seconds"):
+    with busy("checking everything, which can take ten seconds"):
         findings = asyncio.run(examine(settings))
     if as_json:
         output.as_json({"ok": sound(findings), "findings": [_line(each) for each in findings]})

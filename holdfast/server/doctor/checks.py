@@ -32,7 +32,6 @@ from holdfast.storage.storage_url import MEMORY, folder_of
 PROBE: Final = "probe"
 """What is written to the storage and stays there: the very object that every worker writes when it starts."""
 
-
 IMPORT_SECONDS_MAX: Final = 60.0
 """How long to wait for the checks' own parts to be imported: a second, and more on a busy machine."""
 
