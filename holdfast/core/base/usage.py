@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from math import ceil
 from typing import Final
 
@@ -14,12 +15,16 @@ from holdfast.core.base.frozen import Frozen, trusted
 class Usage(Frozen):
     """Input and output tokens, as the provider reported them, or upper bounds where it did not. Usages can be added.
 
-    `estimated_tokens` is how many of both together are such bounds.
+    `estimated_tokens` is how many of both together are such bounds. Of the input, `cached_tokens` were read from the
+    provider's prompt cache and `cache_write_tokens` written to it; of the output, `reasoning_tokens` were hidden.
     """
 
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
     estimated_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0, exclude_if=operator.not_)
+    cache_write_tokens: int = Field(default=0, ge=0, exclude_if=operator.not_)
+    reasoning_tokens: int = Field(default=0, ge=0, exclude_if=operator.not_)
 
     @property
     def total_tokens(self) -> int:
@@ -34,6 +39,9 @@ class Usage(Frozen):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             estimated_tokens=self.estimated_tokens + other.estimated_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
 

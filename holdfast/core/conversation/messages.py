@@ -25,13 +25,14 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, is_none, replace
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import named_once, read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.names import Name
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.conversation.attachments import Attachment
+from holdfast.core.conversation.provider_items import ProviderItems
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The largest content of one message, in UTF-8 bytes: what one payload holds."""
@@ -202,13 +203,15 @@ class Message(Frozen):
     """One message: its role, its content, the calls it requests or the call it answers.
 
     Only an assistant requests calls, only a tool answers one, and only a user sends pictures, as with providers.
-    `metadata` is ours (which step and execution it belongs to) and never reaches the model.
+    `metadata` is ours (which step and execution it belongs to) and never reaches the model. `items` are what its
+    provider wants back with an answer of its own.
     """
 
     role: Role
     content: Content = ""
     tool_calls: tuple[ToolCall, ...] = Field(default=(), max_length=CALLS_KEPT_MAX)
     tool_call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_KEPT_CHARS_MAX)] | None = None
+    items: ProviderItems = Field(default=(), exclude_if=is_empty)
     metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
 
     @model_validator(mode="after")
@@ -216,6 +219,8 @@ class Message(Frozen):
         role, content = self.role, self.content
         if self.tool_calls and role != "assistant":
             raise ValueError(f"only an assistant asks for tool calls, not the role {role!r}; leave out `tool_calls`")
+        if self.items and role != "assistant":
+            raise ValueError(f"only an assistant's message has items of a provider, not one of the role {role!r}")
         if (self.tool_call_id is None) is (role == "tool"):
             raise ValueError(
                 "a tool's message needs the `tool_call_id` that it answers"

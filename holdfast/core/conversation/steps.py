@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_none, replace, trusted
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace, trusted
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
@@ -22,6 +22,7 @@ from holdfast.core.conversation.input_requests import InputRecord, InputRequest,
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.pictures import picture_message
+from holdfast.core.conversation.provider_items import ProviderItems
 from holdfast.core.conversation.stop_reasons import Continuation
 from holdfast.core.conversation.verdicts import Approval
 
@@ -69,6 +70,8 @@ class InferenceResponse(Frozen):
     """In US dollars; none without a known price."""
     format_problem: str | None = None
     """Why the answer breaks the response format, if it does; none when it asks for tools."""
+    items: ProviderItems = Field(default=(), exclude_if=is_empty)
+    """What the provider wants back with this answer; events do not have it."""
 
 
 class Outcome(StrEnum):
@@ -375,7 +378,9 @@ class AgentStep(JsonForm):
         response = self.response
         if response is None:
             return ()
-        message = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
+        message = trusted(
+            Message, role="assistant", content=response.text, tool_calls=response.tool_calls, items=response.items
+        )
         ended = {execution.call.id: execution for execution in self.tool_executions}
         answers = (ended[call.id].answer for call in response.tool_calls if call.id in ended)
         return (message, *answers, *((picture_message(self.pictures),) if self.pictures else ()))

@@ -33,7 +33,8 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     transition.spend(response.usage + event.failed_usage, cost + wasted)
     if transition.counting:
         transition.change(next_input_max=response.usage.input_tokens)
-    transition.emit(InferenceResponseReceived, response=response)
+    observed = replace(response, items=()) if response.items else response
+    transition.emit(InferenceResponseReceived, response=observed)
 
 
 def count_failure(transition: Transition, event: ModelFailed) -> None:
