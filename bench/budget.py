@@ -40,6 +40,12 @@ from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply
 from workers import make_worker
 
+CACHING: Final = (
+    Prices(input_usd=3, output_usd=15, cached_usd=0.3, cache_write_usd=3.75),
+    Prices(input_usd=2, output_usd=1, cached_usd=0.02, cache_write_usd=4),
+)
+"""Prices of providers that cache a part of the input."""
+
 RUNS: Final = 200
 AT_ONCE: Final = 4
 RUN_SECONDS_MAX: Final = 120.0
@@ -118,7 +124,8 @@ class Account:
         tokens = 0 if budget.max_tokens is None else max(0, self.spent.total_tokens - budget.max_tokens)
         cost = 0.0 if budget.max_cost is None else max(0.0, self.cost - budget.max_cost - ROUNDING_USD)
         tokens_excused = max(0, first.input_tokens - (budget.max_tokens or 0) // 2)
-        cost_excused = max(0.0, (prices.cost(first) if prices else 0.0) - (budget.max_cost or 0.0) / 2)
+        first_cost = prices.dearest_input_cost(first.input_tokens) if prices else 0.0
+        cost_excused = max(0.0, first_cost - (budget.max_cost or 0.0) / 2)
         excused = bool((tokens and tokens_excused) or (cost and cost_excused))
         return max(0, tokens - tokens_excused), max(0.0, cost - cost_excused), excused
 
@@ -135,7 +142,7 @@ class Endpoint:
         account, rng = self.accounts[run], self.accounts[run].rng
         most = body.get("max_completion_tokens")
         output = min(rng.choice((5, 60, 60, 60, 300, 300, 300, 300, 10**9)), 20_000 if most is None else most)
-        usage = Usage(input_tokens=_tokens(body), output_tokens=output)
+        usage = _divided(rng, Usage(input_tokens=_tokens(body), output_tokens=output))
         place = (name, len(body["messages"]))
         if rng.random() < 0.1 and place not in account.failed:  # noqa: PLR2004  # one in ten
             account.failed.add(place)
@@ -145,24 +152,40 @@ class Endpoint:
         ending = "length" if output == most else None
         text = "words and " * rng.choice((1, 5, 200))
         calls = () if account.calls > CALLS_MAX or not body.get("tools") else _calls(rng, account.agents[name])
-        return Reply(text=text, calls=calls, usage=counts, finish_reason=ending if not calls else None)
+        ending = ending if not calls else None
+        return Reply(text=text, calls=calls, usage=counts, usage_details=_details(usage), finish_reason=ending)
 
 
 def _broken(account: Account, name: str, usage: Usage) -> Reply:
     """Break an answer off after some pieces, each a token, with or without a word on what it used."""
     pieces = account.rng.randint(0, min(usage.output_tokens, BROKEN_TOKENS_MAX))
-    used = Usage(input_tokens=usage.input_tokens, output_tokens=pieces)
+    used = Usage(input_tokens=usage.input_tokens, output_tokens=pieces).with_parts(
+        usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+    )
     account.spend(name, used)
     cut = Reply(
         text="a" * pieces,
         piece_chars=1,
         pieces_max=1 + pieces,  # the first one opens the answer
         usage=(used.input_tokens, used.output_tokens),
+        usage_details=_details(used),
         usage_in=account.rng.choice(("every", "last", "last")),
     )
     broken = b"data: {broken\n\n"
     ways = (cut, replace(cut, disconnect=True), replace(cut, reset=True), replace(cut, then=broken))
     return account.rng.choice(ways)
+
+
+def _divided(rng: random.Random, whole: Usage) -> Usage:
+    """Divide an input into parts as a provider may: it caches what it likes and has dropped it by the next call."""
+    parts = (rng.choice((0, 0, whole.input_tokens, rng.randint(0, whole.input_tokens))) for _ in range(2))
+    return whole.with_parts(*parts, rng.randint(0, whole.output_tokens))
+
+
+def _details(used: Usage) -> dict[str, Any]:
+    prompt = {"cached_tokens": used.cached_tokens, "cache_write_tokens": used.cache_write_tokens}
+    completion = {"reasoning_tokens": used.reasoning_tokens}
+    return {"prompt_tokens_details": prompt, "completion_tokens_details": completion}
 
 
 def _calls(rng: random.Random, agent: AgentDefinition) -> tuple[Call, ...]:
@@ -190,7 +213,7 @@ def _tokens(body: dict[str, Any]) -> int:
 
 def drawn(rng: random.Random, run: str) -> Account:
     """Return a random root with its agents."""
-    prices = rng.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2)))
+    prices = rng.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2), *CACHING))
     tokens = rng.choice((None, 400, 3_000, 20_000, 60_000, 200_000, 200_000))
     cost = rng.choice((None, None, 0.01, 0.1, 1.0))
     budget = ExecutionBudget(
@@ -257,13 +280,17 @@ async def _ended(client: Holdfast, account: Account, stop_after: float | None) -
     return "failed" if state.status == "failed" else str(state.stop_reason)
 
 
+def _parts(spent: Usage) -> str:
+    return f"{spent.cached_tokens:,}, {spent.cache_write_tokens:,}, {spent.reasoning_tokens:,}"
+
+
 def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     """Print the figures; return whether no budget was passed."""
     over = {name: account.over for name, (account, _) in ended.items()}
     ends = Counter(why for _, why in ended.values())
     calls = sum(account.calls for account, _ in ended.values())
     failed = sum(len(account.failed) for account, _ in ended.values())
-    tokens = sum(account.spent.total_tokens for account, _ in ended.values())
+    spent = sum((account.spent for account, _ in ended.values()), NOTHING_USED)
     worst_tokens = max((each[0] for each in over.values()), default=0)
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
@@ -272,7 +299,8 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
         ["model calls, of them failed attempts", f"{calls}, {failed}"],
-        ["tokens charged", f"{tokens:,}"],
+        ["tokens charged", f"{spent.total_tokens:,}"],
+        ["of them cached, cache write, reasoning", _parts(spent)],
         ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
         ["tokens charged that no run knows of", f"{unreported:,}"],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],

@@ -42,11 +42,11 @@ INPUT_PRICES: Final = ("input_mtok", "input_image_mtok")
 OUTPUT_PRICES: Final = ("output_mtok", "output_reasoning_mtok", "output_citation_mtok")
 """The same for its output."""
 
-CACHE_WRITE_PRICE: Final = "cache_write_mtok"
-"""The price of input that the provider caches for the next call on its own initiative."""
+CACHED_PRICES: Final = ("cache_read_mtok",)
+"""The same for input that is read from the provider's prompt cache."""
 
-CACHING_ON_REQUEST: Final = frozenset({"anthropic", "aws"})
-"""Providers that cache only what a request marks; our requests mark nothing."""
+CACHE_WRITE_PRICES: Final = ("cache_write_mtok",)
+"""The same for input that is written to it: by Anthropic for five minutes, which is what our requests ask for."""
 
 DEFAULT_PROVIDER: Final = "openai"
 """The provider whose prices count when no API is named: that of the default API."""
@@ -156,13 +156,17 @@ def table_prices(
     match = _listed(model, base_url, provider)
     if match is None:
         return None
-    owner, model_info = match
-    input_names = INPUT_PRICES if owner.id in CACHING_ON_REQUEST else (*INPUT_PRICES, CACHE_WRITE_PRICE)
-    applying = prices_applying(model_info, today or datetime.now(UTC).date())
-    input_usd, output_usd = _dearest(applying, input_names), _dearest(applying, OUTPUT_PRICES)
+    applying = prices_applying(match[1], today or datetime.now(UTC).date())
+    input_usd, output_usd = _dearest(applying, INPUT_PRICES), _dearest(applying, OUTPUT_PRICES)
     if input_usd is None or output_usd is None:  # it is not billed by tokens
         return None
-    return Prices(input_usd=input_usd, output_usd=output_usd)
+    # a price of several that does not name the cache's share bills it as any input
+    of_caches = (
+        _dearest(applying, names) if all(_dearest((each,), names) is not None for each in applying) else None
+        for names in (CACHED_PRICES, CACHE_WRITE_PRICES)
+    )
+    cached_usd, cache_write_usd = of_caches
+    return Prices(input_usd=input_usd, output_usd=output_usd, cached_usd=cached_usd, cache_write_usd=cache_write_usd)
 
 
 def _listed(model: str, base_url: str | None, provider: str | None) -> tuple[Provider, ModelInfo] | None:

@@ -108,12 +108,13 @@ def _head(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
-def _usage(turn: Reply) -> dict[str, Any]:
+def usage_fields(turn: Reply) -> dict[str, Any]:
+    """Return the field `usage` of an answer; no field where the turn leaves it out."""
     if turn.usage is None:
         return {}
     prompt, completion = turn.usage
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    return {"usage": usage}
+    return {"usage": usage | turn.usage_details}
 
 
 def _completion(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _completion(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
             for id_, call in zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)
         ]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": turn.ending}
-    return {**_head(request, "chat.completion"), "choices": [choice], **_usage(turn)}
+    return {**_head(request, "chat.completion"), "choices": [choice], **usage_fields(turn)}
 
 
 def answer_chunks(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -134,12 +135,12 @@ def answer_chunks(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str,
     # Where the caller asked for usage, every chunk but the one that carries it says null.
     head = {**_head(request, "chat.completion.chunk"), **({"usage": None} if wants_usage else {})}
     if turn.usage_in == "every":
-        head |= _usage(turn)
+        head |= usage_fields(turn)
     for delta in _deltas(turn, request):
         yield {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
     yield {**head, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": turn.ending}]}
     if wants_usage and turn.usage is not None:
-        yield {**head, "choices": [], **_usage(turn)}
+        yield {**head, "choices": [], **usage_fields(turn)}
 
 
 def _deltas(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

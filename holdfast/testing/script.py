@@ -60,6 +60,8 @@ class Reply:
     calls: tuple[Call, ...] = ()
     usage: tuple[int, int] | None = DEFAULT_USAGE
     """Prompt and completion tokens, sent as they are (also negative or huge); None leaves the usage out."""
+    usage_details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """More fields of the usage, sent as they are: `{"prompt_tokens_details": {"cached_tokens": 90}}`."""
     finish_reason: str | None = None
     """None is derived: `tool_calls` when there are calls, else `stop`."""
     delay_seconds: float = 0
@@ -111,6 +113,7 @@ class TurnOptions(TypedDict, total=False):
     """What `say` and `calls` take besides their own arguments; the meanings are `Reply`'s."""
 
     usage: tuple[int, int] | None
+    usage_details: Mapping[str, Any]
     finish_reason: str | None
     delay_seconds: float
     headers: Mapping[str, str]

@@ -25,9 +25,11 @@ from holdfast.core.base.bounds import (
     WORD_CHARS_MAX,
 )
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.testing.openai_wire_format import Refusal, read_request, request_body
+from holdfast.models.openai_chat.chat_completion import reported
+from holdfast.testing.openai_wire_format import Refusal, read_request, request_body, usage_fields
 from holdfast.testing.script import (
     Attempts,
     Reply,
@@ -113,6 +115,7 @@ def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> Infer
             lambda: input_bound(request),
             0 if completion > 0 or silent else _received_bytes(text, requested),
             request.max_output_tokens,
+            reported(usage_fields(turn).get("usage")) or NOTHING_USED,
         ),
         model=clamped(body["model"], WORD_CHARS_MAX),
         response_id=f"chatcmpl-{number}",

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.agent.model import AnswerListener, AnswerPart
-from holdfast.core.base.bounds import REPORTED_TOKENS_MAX
 from holdfast.core.base.safe_text import encodable
-from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.testing.openai_wire_format import answer_chunks
+from holdfast.core.base.usage import NOTHING_USED
+from holdfast.models.openai_chat.chat_completion import reported
+from holdfast.testing.openai_wire_format import answer_chunks, usage_fields
 from holdfast.testing.script import Reply, turn_number
 from holdfast.testing.scripted_errors import cut, failure_within
 
@@ -64,7 +64,7 @@ class _Answer:
         for piece in pieces:
             choice: Mapping[str, Any] = piece["choices"][0] if piece["choices"] else {"delta": {}}
             self.is_complete = self.is_complete or bool(choice.get("finish_reason"))
-            usage = _reported(piece.get("usage"))
+            usage = reported(piece.get("usage"))
             self.usage_sent, self.used = self.usage_sent or piece.get("usage") is not None, usage or self.used
             text = encodable(choice["delta"].get("content") or "")
             if self._listener is not None and (text or usage is not None):
@@ -74,15 +74,5 @@ class _Answer:
 
 def _whole(turn: Reply, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an answer that does not stream as its one piece."""
-    prompt, completion = turn.usage or (None, None)
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion} if turn.usage else None
     choice = {"delta": {"content": turn.text}, "finish_reason": turn.ending}
-    return {"id": f"chatcmpl-{turn_number(body)}", "choices": [choice], "usage": usage}
-
-
-def _reported(usage: Mapping[str, int] | None) -> Usage | None:
-    """Return what is possible of a scripted usage, none when nothing is."""
-    if usage is None or (usage["prompt_tokens"] < 0 and usage["completion_tokens"] < 0):
-        return None
-    sent, received = (min(max(usage[name], 0), REPORTED_TOKENS_MAX) for name in ("prompt_tokens", "completion_tokens"))
-    return Usage(input_tokens=sent, output_tokens=received)
+    return {"id": f"chatcmpl-{turn_number(body)}", "choices": [choice], **usage_fields(turn)}

@@ -62,6 +62,13 @@ from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import AGENT_ID, BOOM, START, moment
 
 ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")
+CACHING = (
+    Prices(input_usd=3, output_usd=15, cached_usd=0.3, cache_write_usd=3.75),
+    Prices(input_usd=2, output_usd=1, cached_usd=0.02, cache_write_usd=4),
+    Prices(input_usd=2, output_usd=0, cache_write_usd=2.5),
+)
+"""Prices of providers that cache; which part of an input they do is theirs to say, call by call."""
+
 EVENTS_MAX = 250
 """After so many the person in front of it loses patience and stops the run."""
 
@@ -161,7 +168,7 @@ class World:
 
     def _definition(self, name: str, others: int) -> AgentDefinition:
         draw = self.rng
-        prices = draw.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2)))
+        prices = draw.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2), *CACHING))
         llm = LLM(
             prices=draw.choice((prices, Prices(input_usd=3, output_usd=0))), max_output_tokens=draw.choice((None, 50))
         )
@@ -404,7 +411,9 @@ class World:
         return min(100_000 if most is None else most, longest)
 
     def _used(self, agent: Agent, output: int) -> Usage:
-        usage = Usage(input_tokens=agent.asked_input, output_tokens=output)
+        whole, draw = Usage(input_tokens=agent.asked_input, output_tokens=output), self.rng
+        parts = (draw.choice((0, 0, whole.input_tokens, draw.randint(0, whole.input_tokens))) for _ in range(2))
+        usage = whole.with_parts(*parts, draw.randint(0, output))
         agent.spent += usage
         prices = agent.definition.llm.prices
         agent.cost += prices.cost(usage) if prices else 0.0

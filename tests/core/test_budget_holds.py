@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 
-from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.base.usage import NOTHING_USED, Prices
 from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.spending import Agent, World
 
@@ -51,7 +51,7 @@ def _assert_within(agent: Agent) -> int:
         first = agent.first_input or 0
         prices = agent.definition.llm.prices or Prices(input_usd=0, output_usd=0)
         tokens_over = max(0, first - (budget.max_tokens or 0) // 2)
-        cost_over = max(0.0, prices.cost(Usage(input_tokens=first)) - (budget.max_cost or 0.0) / 2)
+        cost_over = max(0.0, prices.dearest_input_cost(first) - (budget.max_cost or 0.0) / 2)
     name = f"{agent.definition.name} of {len(tree)}"
     if budget.max_tokens is not None:
         assert used.total_tokens <= budget.max_tokens + tokens_over, f"{name}: {used} against {budget.max_tokens}"

@@ -14,7 +14,7 @@ from genai_prices.types import ClauseEquals, ConditionalPrice, ModelInfo, ModelP
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.usage import Prices
+from holdfast.core.base.usage import Prices, Usage
 from holdfast.local import LocalDriver
 from holdfast.runtime.prices import PriceList, prices_applying, read_prices, table_prices
 from holdfast.testing import ScriptedModel, say
@@ -23,7 +23,7 @@ DEEPSEEK = "https://api.deepseek.com"
 
 
 def test_the_table_knows_models_by_their_provider_and_by_the_dated_names_that_answers_bring() -> None:
-    assert table_prices("gpt-4o") == Prices(input_usd=2.5, output_usd=10)
+    assert table_prices("gpt-4o") == Prices(input_usd=2.5, output_usd=10, cached_usd=1.25)
     assert table_prices("gpt-4o-2024-08-06", "https://api.openai.com/v1") == table_prices("gpt-4o")
 
 
@@ -39,11 +39,29 @@ def test_a_model_that_is_not_in_the_table_or_is_not_paid_by_its_words_has_no_pri
 
 def test_of_prices_by_length_the_dearest_counts() -> None:
     prices = table_prices("gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai/")
-    assert prices == Prices(input_usd=2.5, output_usd=15), "beyond 200,000 tokens; below it is 1.25 and 10"
+    assert prices == Prices(input_usd=2.5, output_usd=15, cached_usd=0.25), "beyond 200,000 tokens; 1.25 and 10 below"
 
 
 def test_of_prices_by_the_hour_the_dearest_counts() -> None:
-    assert table_prices("deepseek-chat", DEEPSEEK) == Prices(input_usd=0.27, output_usd=1.1)
+    assert table_prices("deepseek-chat", DEEPSEEK) == Prices(input_usd=0.27, output_usd=1.1, cached_usd=0.07)
+
+
+def test_what_a_provider_reads_from_and_writes_to_its_cache_has_prices_of_its_own() -> None:
+    claude = table_prices("claude-3-5-sonnet", None, "anthropic")
+    assert claude == Prices(input_usd=3, output_usd=15, cached_usd=0.3, cache_write_usd=3.75)
+    used = Usage(input_tokens=1_000_000, output_tokens=10_000, cached_tokens=900_000, cache_write_tokens=100_000)
+    assert claude.cost(used) == pytest.approx(0.27 + 0.375 + 0.15)
+
+
+def test_where_one_of_several_prices_names_none_for_the_cache_a_cached_token_costs_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = ModelPrice(input_mtok=Decimal(4), output_mtok=Decimal(8), cache_read_mtok=Decimal(1))
+    monkeypatch.setattr(
+        "holdfast.runtime.prices.prices_applying",
+        lambda *_: [named, ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(8))],
+    )
+    assert table_prices("gpt-4o") == Prices(input_usd=4, output_usd=8)
 
 
 def test_a_price_that_has_given_way_to_another_counts_no_more() -> None:
@@ -76,6 +94,13 @@ def test_a_file_of_prices_is_yaml_or_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "prices.yaml").write_text(text, encoding="utf-8")
     known = PriceList.from_environment({"HOLDFAST_PRICES": str(tmp_path / "prices.yaml")})
     assert known.of("my-model") == Prices(input_usd=1.5, output_usd=6)
+
+
+def test_a_file_of_prices_may_name_those_of_the_providers_cache(tmp_path: Path) -> None:
+    text = "m: {input_usd: 1.5, output_usd: 6, cached_usd: 0.15, cache_write_usd: 1.875}"
+    (tmp_path / "prices.yaml").write_text(text, encoding="utf-8")
+    expected = Prices(input_usd=1.5, output_usd=6, cached_usd=0.15, cache_write_usd=1.875)
+    assert read_prices(tmp_path / "prices.yaml") == {"m": expected}
 
 
 @pytest.mark.parametrize(

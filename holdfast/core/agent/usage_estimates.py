@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.token_bounds import request_tokens
-from holdfast.core.base.usage import Usage
+from holdfast.core.base.usage import NOTHING_USED, Usage
 
 CUT_TOKENS_MAX: Final = 128
 """How many tokens a model can have produced beyond those received when its answer was cut: half a second's worth."""
@@ -35,15 +35,19 @@ def answered_usage(
     input_max: Callable[[], int],
     received_bytes: int,
     output_max: int | None,
+    parts: Usage = NOTHING_USED,
 ) -> Usage:
     """Return what a complete answer used; what was not reported is none.
 
-    Zero counts as not reported: always for the prompt, for the completion where `received_bytes` of it came.
+    Zero counts as not reported: always for the prompt, for the completion where `received_bytes` of it came. Of `parts`
+    only the parts count, and only those of a whole that was reported.
     """
     input_tokens = prompt or input_max()
     output_tokens = completion or _at_most(received_bytes, output_max)
     estimated = (0 if prompt else input_tokens) + (0 if completion else output_tokens)
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
+    used = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
+    cached, written = (parts.cached_tokens, parts.cache_write_tokens) if prompt else (0, 0)
+    return used.with_parts(cached, written, parts.reasoning_tokens if completion else 0)
 
 
 def cut_usage(reported: Usage | None, input_max: Callable[[], int], more: int, output_max: int | None) -> Usage:
@@ -56,7 +60,10 @@ def cut_usage(reported: Usage | None, input_max: Callable[[], int], more: int, o
     input_tokens = reported_input or input_max()
     output_tokens = max(reported_output, _at_most(reported_output + more, output_max))
     estimated = (0 if reported_input else input_tokens) + output_tokens - reported_output
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
+    used = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
+    if reported is None or not reported_input:
+        return used
+    return used.with_parts(reported.cached_tokens, reported.cache_write_tokens, reported.reasoning_tokens)
 
 
 def hidden_tokens(output_max: int | None) -> int:

@@ -83,7 +83,7 @@ def money_left(transition: Transition, input_max: int) -> float | None:
     if limit is None or llm is None or llm.prices is None:
         return None
     left = limit - transition.execution.cost
-    input_cost = llm.prices.cost(Usage(input_tokens=input_max))
+    input_cost = llm.prices.dearest_input_cost(input_max)  # whether the provider still has it cached, nobody knows
     return left - (min(input_cost, left / 2) if _is_first_of_root(transition) else input_cost)
 
 
@@ -103,10 +103,10 @@ def _allowed(transition: Transition, input_max: int) -> tuple[int | None, int | 
     room = min((limit for limit in _limits(transition, input_max) if limit > 0), default=None)
     most = min((limit for limit in (own, room) if limit is not None), default=None)
     left, counted = money_left(transition, input_max), input_max if transition.counting else None
-    if prices is None or left is None or prices.output_usd or not prices.input_usd:
+    if prices is None or left is None or prices.output_usd or not prices.dearest_input_usd:
         return most, room, prices.input_weight if prices else 1.0, counted
     # answers are free, failed attempts are not: the remaining money pays the inputs of so many
-    weight = FREE_ROOM * prices.input_usd / max(left * TOKENS_PRICED, 1.0)
+    weight = FREE_ROOM * prices.dearest_input_usd / max(left * TOKENS_PRICED, 1.0)
     return most, FREE_ROOM if room is None else room, max(1.0, weight), counted
 
 

@@ -115,9 +115,34 @@ def _first_choice(value: object) -> object:
     return cast("list[object]", value)[:1] if isinstance(value, list) else value
 
 
+def _details(value: object) -> object:
+    return fields_of(value)
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: Count = None
+    cache_write_tokens: Count = None
+
+
+class _CompletionDetails(BaseModel):
+    reasoning_tokens: Count = None
+
+
 class _Usage(BaseModel):
     prompt_tokens: Count = None
     completion_tokens: Count = None
+    prompt_tokens_details: Annotated[_PromptDetails, BeforeValidator(_details)] = _PromptDetails()
+    completion_tokens_details: Annotated[_CompletionDetails, BeforeValidator(_details)] = _CompletionDetails()
+    prompt_cache_hit_tokens: Count = None  # DeepSeek's word for the cached ones
+
+    @property
+    def parts(self) -> Usage:
+        """What is reported, zero where nothing is, with the parts: whatever a provider says, they fit their whole."""
+        details = self.prompt_tokens_details
+        cached = details.cached_tokens if details.cached_tokens is not None else self.prompt_cache_hit_tokens
+        whole = Usage(input_tokens=self.prompt_tokens or 0, output_tokens=self.completion_tokens or 0)
+        hidden = self.completion_tokens_details.reasoning_tokens
+        return whole.with_parts(cached or 0, details.cache_write_tokens or 0, hidden or 0)
 
 
 def _usage(value: object) -> object:
@@ -139,7 +164,7 @@ def reported(usage: object) -> Usage | None:
     counts = _Usage.model_validate(usage)
     if counts.prompt_tokens is None and counts.completion_tokens is None:
         return None
-    return Usage(input_tokens=counts.prompt_tokens or 0, output_tokens=counts.completion_tokens or 0)
+    return counts.parts
 
 
 def parsed(body: bytes) -> object:
@@ -186,7 +211,9 @@ def read_answer(
         reasoning=clamped_json(message.reasoning_content or message.reasoning, REASONING_BYTES_MAX),
         tool_calls=_calls(message.tool_calls, cut=choice.finish_reason in CUT_OFF),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
-        usage=answered_usage(usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max),
+        usage=answered_usage(
+            usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max, usage.parts
+        ),
         model=clamped(data.model, WORD_CHARS_MAX),
         response_id=clamped(data.id, WORD_CHARS_MAX),
     )
