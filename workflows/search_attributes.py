@@ -31,6 +31,7 @@ STEPS = SearchAttributeKey.for_int(search_attributes.STEPS)
 TOKENS = SearchAttributeKey.for_int(search_attributes.TOKENS)
 COST = SearchAttributeKey.for_float(search_attributes.COST)
 ESTIMATED = SearchAttributeKey.for_int(search_attributes.ESTIMATED)
+CACHED = SearchAttributeKey.for_float(search_attributes.CACHED)
 UNPRICED = SearchAttributeKey.for_keyword(search_attributes.UNPRICED)
 TENANT = SearchAttributeKey.for_keyword(search_attributes.TENANT)
 WAITING = SearchAttributeKey.for_keyword(search_attributes.WAITING)
@@ -99,6 +100,7 @@ def progress(state: AgentState) -> Updates:
         TOKENS.value_set(state.usage.total_tokens),
         COST.value_set(state.cost),
         *((ESTIMATED.value_set(state.usage.estimated_tokens),) if state.usage.estimated_tokens else ()),
+        *((CACHED.value_set(float(state.usage.cached_tokens)),) if state.usage.cached_tokens else ()),
         *((UNPRICED.value_set(clamped(", ".join(unpriced), WORD_CHARS_MAX)),) if unpriced else ()),
     )
 

@@ -30,9 +30,9 @@ keep_namespace() {
 retry temporal operator cluster health
 retry keep_namespace
 for attribute in HoldfastAgent=Keyword HoldfastStatus=Keyword HoldfastStopReason=Keyword HoldfastSteps=Int HoldfastTokens=Int \
-  HoldfastCost=Double HoldfastEstimatedTokens=Int HoldfastUnpriced=Keyword HoldfastTenant=Keyword HoldfastParent=Keyword HoldfastWaiting=Keyword; do
+  HoldfastCost=Double HoldfastEstimatedTokens=Int HoldfastCachedTokens=Double HoldfastUnpriced=Keyword HoldfastTenant=Keyword HoldfastParent=Keyword HoldfastWaiting=Keyword; do
   retry temporal operator search-attribute create --name "${attribute%=*}" --type "${attribute#*=}"
 done
 # The server's caches learn a new attribute some seconds later, and a workflow that uses it earlier fails.
-retry temporal workflow count --query 'HoldfastAgent = "" AND HoldfastStatus = "" AND HoldfastStopReason = "" AND HoldfastSteps = 0 AND HoldfastTokens = 0 AND HoldfastCost = 0 AND HoldfastEstimatedTokens = 0 AND HoldfastUnpriced = "" AND HoldfastTenant = "" AND HoldfastParent = "" AND HoldfastWaiting = ""'
+retry temporal workflow count --query 'HoldfastAgent = "" AND HoldfastStatus = "" AND HoldfastStopReason = "" AND HoldfastSteps = 0 AND HoldfastTokens = 0 AND HoldfastCost = 0 AND HoldfastEstimatedTokens = 0 AND HoldfastCachedTokens = 0 AND HoldfastUnpriced = "" AND HoldfastTenant = "" AND HoldfastParent = "" AND HoldfastWaiting = ""'
 echo "namespace $TEMPORAL_NAMESPACE is ready: closed executions are kept for $RETENTION"

@@ -37,6 +37,7 @@ from holdfast.cli.commands.answers import answer
 from holdfast.cli.commands.approvals import approve, deny, edit, waiting
 from holdfast.cli.commands.chat import chat
 from holdfast.cli.commands.codec import codec_key, codec_server
+from holdfast.cli.commands.cost import cost
 from holdfast.cli.commands.dev import dev, worker
 from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.export import export
@@ -84,6 +85,7 @@ app.command(cls=WithLatest)(edit)
 app.command(cls=WithLatest)(answer)
 app.command(cls=WithLatest)(show)
 app.command(cls=WithLatest)(export)
+app.command(cls=WithLatest)(cost)
 app.command("list")(list_runs)
 app.command()(chat)
 app.command(cls=WithLatest)(send)

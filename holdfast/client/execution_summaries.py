@@ -42,6 +42,8 @@ class ExecutionSummary:
     closed_at: datetime | None
     estimated_tokens: int = 0
     """How many of the tokens are an upper bound."""
+    cached_tokens: int = 0
+    """How many of them the provider read from its prompt cache."""
     unpriced: tuple[str, ...] = ()
     """The models whose tokens have no known price; they are not in `cost`."""
 
@@ -103,6 +105,7 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
         tokens=values.get(search_attributes.TOKENS),
         cost=values.get(search_attributes.COST),
         estimated_tokens=values.get(search_attributes.ESTIMATED) or 0,
+        cached_tokens=int(values.get(search_attributes.CACHED) or 0),
         unpriced=tuple(filter(None, (values.get(search_attributes.UNPRICED) or "").split(", "))),
         started_at=execution.start_time,
         closed_at=execution.close_time,

@@ -17,7 +17,7 @@ from tests.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
 DECISIONS = ("waiting", "approve", "deny", "edit", "answer")
-RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "list")
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", *DECISIONS, "show", "export", "cost", "list")
 AGENTS = (
     "chat",
     "send",

@@ -15,6 +15,7 @@ from temporalio.common import SearchAttributeKey
 from holdfast.client import Holdfast, Settings
 from holdfast.core.conversation.amounts import dollars, no_price, refused_price, short_dollars
 from holdfast.core.wire import search_attributes
+from tests.cli.page import examples, keys
 from tests.cli.program import Ended, Project, Running
 from tests.workflows.test_story_on_server import current_details
 
@@ -97,6 +98,25 @@ def test_a_run_is_shown_with_what_its_cost_is_without(paid: Paid, view: str) -> 
     shown = paid.shown(view, paid.id)
     assert f", {WHOLE}" in shown
     assert "0.0003 USD" not in shown.replace(WHOLE, ""), "the cost stands nowhere unmarked"
+
+
+def test_the_cost_of_a_run_is_told_by_agent_and_model_and_its_total_is_what_show_says(paid: Paid) -> None:
+    (told,), (shown,) = paid.lines("cost", paid.id), paid.lines("show", paid.id)
+    assert keys(told) == keys(examples("holdfast cost")[0])
+    assert told["cost"] == pytest.approx(OWN_COST)
+    assert told["usage"]["total_tokens"] == 360 == sum(each["usage"]["total_tokens"] for each in told["lines"])
+    assert (told["unpriced"], told["executions"], told["id"]) == ([UNPRICED], 2, paid.id)
+    own, guests = told["lines"]
+    assert (own["agent"], own["calls"], own["cost"], own["unpriced"]) == ("payer", 2, pytest.approx(OWN_COST), False)
+    assert (guests["agent"], guests["calls"], guests["cost"], guests["unpriced"]) == ("guest", 1, 0, True)
+    assert shown["unpriced"] == [UNPRICED]
+    *rows, end = paid.shown("cost", paid.id).splitlines()
+    assert rows[1].startswith("payer ")
+    assert rows[1].endswith(" 0.0003")
+    assert rows[2].startswith("guest ")
+    assert rows[2].endswith(" ?")
+    assert rows[3].startswith("total ")
+    assert end == f"2 runs, 360 tokens, {WHOLE}"
 
 
 def test_each_step_is_shown_with_what_its_cost_is_without(paid: Paid) -> None:

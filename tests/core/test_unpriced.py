@@ -7,7 +7,14 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.usage import Prices, Usage
-from holdfast.core.conversation.amounts import dollars, no_price, short_dollars, token_count, tokens_in_and_out
+from holdfast.core.conversation.amounts import (
+    dollars,
+    no_price,
+    short_dollars,
+    token_count,
+    tokens_in_and_out,
+    tokens_used,
+)
 from holdfast.core.conversation.markdown_escaping import code
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.wire.execution_events import SubagentCompleted, TokenUsageReported
@@ -35,6 +42,8 @@ def test_where_there_is_room_for_the_figure_alone_the_names_are_left_out() -> No
 def test_tokens_that_are_in_part_a_bound_are_marked() -> None:
     used = Usage(input_tokens=3_000, output_tokens=120)
     assert (token_count(used), tokens_in_and_out(used)) == ("3,120", "3,000 in, 120 out")
+    assert tokens_in_and_out(used.with_parts(cached=2_100)) == "3,000 in (2,100 cached), 120 out"
+    assert tokens_used(used.with_parts(cached=2_100)) == "3,120 tokens (2,100 cached)"
     used += Usage(output_tokens=1, estimated_tokens=1)
     assert (token_count(used), tokens_in_and_out(used)) == ("≈ 3,121", "≈ 3,000 in, 121 out")
 

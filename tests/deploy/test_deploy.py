@@ -124,6 +124,7 @@ def test_the_namespace_keeps_executions_for_30_days_and_knows_the_search_attribu
         "HoldfastTokens": "INDEXED_VALUE_TYPE_INT",
         "HoldfastCost": "INDEXED_VALUE_TYPE_DOUBLE",
         "HoldfastEstimatedTokens": "INDEXED_VALUE_TYPE_INT",
+        "HoldfastCachedTokens": "INDEXED_VALUE_TYPE_DOUBLE",
         "HoldfastUnpriced": "INDEXED_VALUE_TYPE_KEYWORD",
         "HoldfastTenant": "INDEXED_VALUE_TYPE_KEYWORD",
         "HoldfastParent": "INDEXED_VALUE_TYPE_KEYWORD",

@@ -17,7 +17,16 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base import bounds
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.amounts import ESTIMATED, dollars, duration, in_full, moment, short_dollars, token_count
+from holdfast.core.conversation.amounts import (
+    ESTIMATED,
+    cached_note,
+    dollars,
+    duration,
+    in_full,
+    moment,
+    short_dollars,
+    token_count,
+)
 from holdfast.core.conversation.decision_text import DONE
 from holdfast.core.conversation.display_text import call_line
 from holdfast.core.conversation.handoffs import Handoff
@@ -160,7 +169,7 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
     budget, use = state.budget, state.budget_use
     names = {SECONDS: "time"} | ({STEPS: "steps, subagents' too"} if execution.subagent_steps else {})
     texts = {
-        TOKENS: token_count(state.usage),
+        TOKENS: token_count(state.usage) + cached_note(state.usage),
         COST: in_dollars(use.cost, use.unpriced, unit=""),
         SECONDS: duration(use.seconds),
     }

@@ -13,6 +13,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import Event, ExecutionStarted, StopRequested, SubagentReturned
@@ -29,6 +30,15 @@ WITHDRAWN: Final = "withdrawn"
 AGENTS: Final = Labels()
 MODELS: Final = Labels()
 TOOLS: Final = Labels()
+
+
+def parts_used(before: Usage, after: Usage) -> dict[str, int]:
+    """Return how many tokens of each part came between two usages."""
+    return {
+        "cached": after.cached_tokens - before.cached_tokens,
+        "cache_write": after.cache_write_tokens - before.cache_write_tokens,
+        "reasoning": after.reasoning_tokens - before.reasoning_tokens,
+    }
 
 
 class ExecutionMetrics:
@@ -64,6 +74,9 @@ class ExecutionMetrics:
             self._add(metric_definitions.TOKENS, tokens_in, direction="input", **model)
         if tokens_out > 0:
             self._add(metric_definitions.TOKENS, tokens_out, direction="output", **model)
+        for part, tokens in parts_used(before.usage, after.usage).items():
+            if tokens > 0:
+                self._add(metric_definitions.TOKEN_PARTS, tokens, part=part, **model)
         if after.cost > before.cost:
             self._record(metric_definitions.COST, after.cost - before.cost, **model)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.base import bounds
-from holdfast.core.conversation.amounts import counted, duration, moment, token_count
+from holdfast.core.conversation.amounts import counted, duration, moment, tokens_used
 from holdfast.core.conversation.markdown_escaping import code, table
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.run_metadata import limits_of
@@ -24,7 +24,7 @@ def _status(state: SessionState) -> str:
         f"**{state.status}**" + (" (closing)" if state.closing and state.status != "closed" else ""),
         f"agent `{state.definition.name}`",
         counted(state.executions, "execution"),
-        f"{token_count(state.usage)} tokens",
+        tokens_used(state.usage),
         in_dollars(state.cost, state.unpriced),
         f"this is of {moment(state.updated_at)}",
     )

@@ -21,7 +21,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
+from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, tokens_used
 from holdfast.core.conversation.attachments import size_text
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
@@ -179,7 +179,7 @@ def cut_off(number: int, partial: InferenceResponse) -> None:
     screen.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
     if partial.text.strip():
         screen.print(escape(printable(partial.text)))
-    screen.print(f"    [dim]{token_count(partial.usage)} tokens[/dim]")
+    screen.print(f"    [dim]{tokens_used(partial.usage)}[/dim]")
 
 
 def requested_calls(response: InferenceResponse) -> None:
@@ -203,7 +203,7 @@ def results(step: AgentStep, seconds: float) -> None:
             decided = decision_text(execution.approval, execution.call.arguments)
             bound = f" (digest {short_digest(execution.approval.digest)})"
             screen.print(f"       [dim]{escape(printable(decided + bound))}[/dim]")
-    screen.print(f"    [dim]{duration(seconds)}, {token_count(step.usage)} tokens[/dim]")
+    screen.print(f"    [dim]{duration(seconds)}, {tokens_used(step.usage)}[/dim]")
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
@@ -406,7 +406,7 @@ def used(steps: int, usage: Usage, cost: float, seconds: float | None, unpriced:
 
 def tokens(usage: Usage, cost: float, unpriced: Sequence[str] = ()) -> str:
     """Return what was used of a model, and its cost in US dollars where there is any."""
-    return f"{token_count(usage)} tokens{f', {dollars(cost, unpriced)}' if cost or unpriced else ''}"
+    return f"{tokens_used(usage)}{f', {dollars(cost, unpriced)}' if cost or unpriced else ''}"
 
 
 def short(text: str, chars_max: int = LINE_CHARS_MAX) -> str:

@@ -4,6 +4,7 @@
 350 ms, 4.2 s, 1 h 05 min                 how long something takes
 3,120 tokens                              as the endpoint reported them
 ≈ 3,120 tokens                            some of them an upper bound: the endpoint did not report them
+3,120 tokens (2,100 cached)               of the input, so many came from the provider's prompt cache
 0.0024 USD
 > 0.0024 USD (unpriced: model-x)          some tokens have no known price, those of model-x
 > 0.0024                                  the same in a cell or beside a bar: what stands around it names them
@@ -106,8 +107,19 @@ def token_count(usage: Usage) -> str:
 
 
 def tokens_in_and_out(usage: Usage) -> str:
-    """Return tokens in and out: `2,900 in, 220 out`."""
-    return f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    """Return tokens in and out: `2,900 in, 220 out`, or `2,900 in (2,100 cached), 220 out`."""
+    estimated = ESTIMATED if usage.estimated_tokens else ""
+    return f"{estimated}{usage.input_tokens:,} in{cached_note(usage)}, {usage.output_tokens:,} out"
+
+
+def tokens_used(usage: Usage) -> str:
+    """Return how many tokens were used, with the word: `3,120 tokens`, or `3,120 tokens (2,100 cached)`."""
+    return f"{token_count(usage)} tokens{cached_note(usage)}"
+
+
+def cached_note(usage: Usage) -> str:
+    """Return how many of the tokens came from the provider's prompt cache: ` (2,100 cached)`, nothing for none."""
+    return f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
 
 
 def dollars(

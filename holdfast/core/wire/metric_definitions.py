@@ -39,6 +39,7 @@ ENDED: Final = Metric("holdfast_executions_ended", "executions ended, by status 
 LASTED: Final = Metric("holdfast_execution_seconds", "how long executions took", LONG_SECONDS)
 STEPS: Final = Metric("holdfast_steps", "steps completed")
 TOKENS: Final = Metric("holdfast_tokens", "tokens used, `input` and `output`, failed attempts and summaries too")
+TOKEN_PARTS: Final = Metric("holdfast_token_parts", "those of them that were `cached`, `cache_write` or `reasoning`")
 COST: Final = Metric("holdfast_cost_usd", "US dollars that a step's use cost; its sum is the cost", USD)
 BUDGET_USE: Final = Metric("holdfast_budget_use_ratio", "used by limit of a budget, at an execution's end", RATIOS)
 APPROVALS: Final = Metric("holdfast_approvals_requested", "tool calls that waited for a person")
@@ -52,8 +53,8 @@ SINK_EVENTS: Final = Metric("holdfast_sink_events", "events that a sink has take
 SINK_FAILURES: Final = Metric("holdfast_sink_failures", "deliveries that a sink did not take, by what it said")
 
 METRICS: Final = (
-    *(STARTED, ENDED, LASTED, STEPS, TOKENS, COST, BUDGET_USE, APPROVALS, APPROVAL_WAIT, STOP_LATENCY, TOOL_CALLS),
-    *(MODEL_CALLS, MODEL_FAILURES, UNKEPT, SINK_EVENTS, SINK_FAILURES),
+    *(STARTED, ENDED, LASTED, STEPS, TOKENS, TOKEN_PARTS, COST, BUDGET_USE, APPROVALS, APPROVAL_WAIT, STOP_LATENCY),
+    *(TOOL_CALLS, MODEL_CALLS, MODEL_FAILURES, UNKEPT, SINK_EVENTS, SINK_FAILURES),
 )
 """All of them."""
 

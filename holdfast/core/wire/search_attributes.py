@@ -16,6 +16,7 @@ STEPS: Final = "HoldfastSteps"
 TOKENS: Final = "HoldfastTokens"
 COST: Final = "HoldfastCost"
 ESTIMATED: Final = "HoldfastEstimatedTokens"
+CACHED: Final = "HoldfastCachedTokens"
 UNPRICED: Final = "HoldfastUnpriced"
 TENANT: Final = "HoldfastTenant"
 PARENT: Final = "HoldfastParent"
@@ -29,6 +30,7 @@ SEARCH_ATTRIBUTES: Final = {
     TOKENS: "Int",
     COST: "Double",
     ESTIMATED: "Int",
+    CACHED: "Double",  # SQL databases have columns for three attributes of type Int, and those are taken
     UNPRICED: "Keyword",
     TENANT: "Keyword",
     PARENT: "Keyword",
