@@ -124,6 +124,7 @@ class Executor:
             room=command.room,
             input_weight=command.input_weight,
             input_max=command.input_max,
+            llm=command.llm,
             patience_seconds=self._start.definition.model_patience_seconds,
         )
         caption = summaries.of_model_call(self._state(), command.step_number)

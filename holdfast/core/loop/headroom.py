@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core.agent.context_view import compiled
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.token_bounds import messages_tokens, opening_tokens
 from holdfast.core.agent.usage_estimates import cut_usage, hidden_tokens
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.model_options import forces_calls
 from holdfast.core.base.usage import TOKENS_PRICED, Usage, room_after
 from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
@@ -35,7 +38,7 @@ def count_summary(transition: Transition) -> None:
 
 def model_call(transition: Transition) -> CallModel:
     """Return the step's model call, with its output limits."""
-    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)))
+    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)), _own_llm(transition))
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:
@@ -85,6 +88,17 @@ def money_left(transition: Transition, input_max: int) -> float | None:
     left = limit - transition.execution.cost
     input_cost = llm.prices.cost(Usage(input_tokens=input_max))
     return left - (min(input_cost, left / 2) if _is_first_of_root(transition) else input_cost)
+
+
+def _own_llm(transition: Transition) -> LLM | None:
+    """Return what the step's call is asked with where that is not the agent's model as it is.
+
+    A forced tool call holds for the first step alone: a model that must call a tool could never answer.
+    """
+    llm = transition.llm
+    if llm is None or transition.step.number == 1 or not forces_calls(llm.tool_choice):
+        return None
+    return replace(llm, tool_choice=None)
 
 
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
@@ -17,13 +18,14 @@ from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
+from holdfast.models.options import options_problem
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
 CONNECT_SECONDS: Final = 10.0
@@ -100,7 +102,7 @@ class OpenAIChat(Model):
         model = request.llm.model or self.settings.model
         if model is None:
             raise InvalidInput(NO_MODEL)
-        messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
+        messages, tools = _wire_messages(request), wire_tools(request)
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
         # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
@@ -113,6 +115,7 @@ class OpenAIChat(Model):
                     # in the extra body, because the client walks every message passed as an argument: 0.2 ms each
                     messages=(),
                     extra_body={
+                        **wire_options(request),
                         "messages": messages,
                         **({"tools": tools} if tools else {}),
                         **({"response_format": form} if form else {}),
@@ -136,6 +139,10 @@ class OpenAIChat(Model):
                 AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
             )
         return response
+
+    def problem(self, llm: LLM) -> str:
+        """Return why no run can ask this endpoint with `llm`; empty where one can."""
+        return options_problem(llm, self.settings.api)
 
     @property
     def missing(self) -> str:
@@ -218,13 +225,6 @@ def _wire_part(part: Part) -> dict[str, Any]:
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.sent_arguments}}
-
-
-def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-    }
 
 
 def _wire_format(form: ResponseFormat) -> dict[str, Any]:
