@@ -9,6 +9,7 @@ from holdfast.core.agent.definition import LLM, OPTIONS
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tool_selection import check_tool_choice
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.base.model_options import EXTRA_BYTES_MAX, STOP_TEXTS_MAX
@@ -95,7 +96,7 @@ def test_a_forced_call_that_the_model_does_not_make_ends_the_run_with_its_answer
 @pytest.mark.parametrize("choice", [None, "auto", "none"])
 def test_a_choice_that_forces_nothing_holds_for_every_step(choice: str | None) -> None:
     run = Run(llm=LLM(tool_choice=choice)).begin().answer("", call("a")).returns("a", "3")
-    assert run.commands[0] == CallModel(step_number=2, max_output_tokens=None, llm=None)
+    assert run.commands[0] == CallModel(step_number=2, max_output_tokens=OUTPUT_TOKENS_MAX, llm=None)
 
 
 def test_a_tool_that_is_forced_and_not_there_is_refused_with_the_nearest() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -18,7 +19,12 @@ from holdfast.testing.script import say
 from tests.activities.asking import asking, request, schema
 from tests.core.test_model_options import EVERY
 
-CLOSED = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+CLOSED: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 
 
 async def body_of(**changes: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from holdfast.core.agent.context_view import compiled
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.token_bounds import messages_tokens, opening_tokens
 from holdfast.core.agent.usage_estimates import cut_usage, hidden_tokens
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_options import forces_calls
 from holdfast.core.base.usage import TOKENS_PRICED, Usage, room_after
@@ -107,15 +108,15 @@ def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _allowed(transition: Transition, input_max: int) -> tuple[int | None, int | None, float, int | None]:
+def _allowed(transition: Transition, input_max: int) -> tuple[int, int | None, float, int | None]:
     """Return the last four fields of `CallModel`: `max_output_tokens`, `room`, `input_weight` and `input_max`.
 
     A limit with nothing left was overridden, or no call would be made: it does not count any more.
     """
     llm = transition.llm
-    own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
+    own, prices = ((llm.max_output_tokens or OUTPUT_TOKENS_MAX), llm.prices) if llm else (OUTPUT_TOKENS_MAX, None)
     room = min((limit for limit in _limits(transition, input_max) if limit > 0), default=None)
-    most = min((limit for limit in (own, room) if limit is not None), default=None)
+    most = own if room is None else min(own, room)
     left, counted = money_left(transition, input_max), input_max if transition.counting else None
     if prices is None or left is None or prices.output_usd or not prices.input_usd:
         return most, room, prices.input_weight if prices else 1.0, counted

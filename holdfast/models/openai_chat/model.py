@@ -21,11 +21,12 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
-from holdfast.models.openai_chat.http_errors import refuse_errors
+from holdfast.models.openai_chat.http_errors import ErrorStatus, refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
 from holdfast.models.options import options_problem
+from holdfast.models.output_limits import LOWERED_MAX, StatedLimits
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
 CONNECT_SECONDS: Final = 10.0
@@ -56,6 +57,9 @@ JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""
 
 
+LIMIT_STATUS: Final = frozenset({400, 413, 416, 422})
+"""With which statuses endpoints refuse a request whose answer may be too long."""
+
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -65,6 +69,7 @@ class OpenAIChat(Model):
     def __init__(self, settings: ProviderSettings | None = None) -> None:
         """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
         self.settings = settings = settings or ProviderSettings.from_environment()
+        self._limits = StatedLimits()
         # Local servers need no key, but the client requires one; it must not fall back to the environment.
         key = settings.api_key or ("unused" if settings.base_url else None)
         self._client: AsyncOpenAI | None = None
@@ -97,11 +102,26 @@ class OpenAIChat(Model):
             raise failure from None  # the cause may hold the request with its key
 
     async def _answer(self, request: ModelRequest, stream: StreamedAnswer) -> InferenceResponse:
+        """Return the answer; a refusal that says how long one may be is followed, as it costs nothing."""
         if self._client is None:
             raise InvalidInput(NO_ENDPOINT)
         model = request.llm.model or self.settings.model
         if model is None:
             raise InvalidInput(NO_MODEL)
+        bound = self._limits.first(model, request.max_output_tokens, lambda: input_bound(request))
+        for _ in range(LOWERED_MAX):
+            try:
+                return await self._asked(self._client, model, request, bound, stream)
+            except ErrorStatus as error:
+                lower = self._limits.lowered(model, bound, error.words) if error.status in LIMIT_STATUS else None
+                if lower is None:
+                    raise
+                bound = lower
+        return await self._asked(self._client, model, request, bound, stream)
+
+    async def _asked(
+        self, client: AsyncOpenAI, model: str, request: ModelRequest, output_max: int | None, stream: StreamedAnswer
+    ) -> InferenceResponse:
         messages, tools = _wire_messages(request), wire_tools(request)
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
@@ -110,7 +130,7 @@ class OpenAIChat(Model):
         try:
             async with (
                 limit,
-                self._client.chat.completions.with_streaming_response.create(
+                client.chat.completions.with_streaming_response.create(
                     model=model,
                     # in the extra body, because the client walks every message passed as an argument: 0.2 ms each
                     messages=(),
@@ -124,7 +144,7 @@ class OpenAIChat(Model):
                     extra_headers={"Accept-Encoding": "identity"},  # so that received bytes are counted: no bombs
                     temperature=omit if request.llm.temperature is None else request.llm.temperature,
                     # `max_tokens` is refused by reasoning models; its successor counts hidden reasoning, too
-                    max_completion_tokens=request.max_output_tokens or omit,
+                    max_completion_tokens=output_max or omit,
                 ) as http_response,
             ):
                 await _receive(http_response.iter_bytes(), stream, limit, ends_at)
@@ -132,7 +152,6 @@ class OpenAIChat(Model):
             if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
                 raise
         # our own reading: the client's types are not validated
-        output_max = request.max_output_tokens
         response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max)
         if stream.plain and request.listener is not None:
             request.listener(

@@ -41,7 +41,11 @@ def _wire_choice(choice: str) -> str | dict[str, Any]:
 
 
 def _wire_tool(tool: ToolSchema, *, strict: bool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    function: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
     if strict and can_be_strict(tool.parameters):
         function["strict"] = True
     return {"type": "function", "function": function}
