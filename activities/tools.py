@@ -283,7 +283,8 @@ class Catalog:
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
         tools = tuple(tool.traits for tool in equipment.tools.values())
         search: tuple[ToolSchema, ...] = ()
-        window = await asyncio.to_thread(self._prices.window_of, request.model) if request.mcp is not None else None
+        # a synchronous read would block heartbeats and all other calls of the worker
+        window = await asyncio.to_thread(self._prices.window_of, request.model)  # the first time it reads a table
         if too_many(tools, request.loop_tools, TOOLS_MAX, window):
             tools, search = with_search(tools)
         if request.code is not None:
@@ -297,6 +298,6 @@ class Catalog:
             prompts=bool(equipment.prompts),
             mcp=request.mcp,
             search=search,
-            # a synchronous read would block heartbeats and all other calls of the worker
-            prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
+            prices=await asyncio.to_thread(self._prices.of, request.model),
+            window=window,
         )

@@ -108,7 +108,8 @@ class LLM(Frozen):
     The options from `top_p` on are sent only where they are set. `tool_choice` is `auto`, `none`, `required` or the
     name of a tool; one that forces a call holds for the first step of a run, and later ones are free. `strict` has the
     provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
-    request's body. An API that does not know an option refuses the agent before it runs.
+    request's body. An API that does not know an option refuses the agent before it runs. `context_window` is how many
+    tokens of input and answer the model takes together, by default what the worker knows of it.
     """
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
@@ -126,6 +127,7 @@ class LLM(Frozen):
     strict: bool | None = Field(default=None, exclude_if=is_none)
     service_tier: ServiceTier | None = Field(default=None, exclude_if=is_none)
     extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
+    context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
 
 
 OPTIONS: Final = (

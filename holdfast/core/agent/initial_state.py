@@ -39,9 +39,9 @@ def first_run(
 
 
 def _filled(own: LLM, other: LLM) -> LLM:
-    """Return the model with the settings of `other` where it has none; prices are those of their model alone."""
+    """Return the model with the settings of `other` where it has none; prices and window are their model's alone."""
     same = own.model in (None, other.model)
-    names = ("model", "max_output_tokens", *OPTIONS, *(("prices",) if same else ()))
+    names = ("model", "max_output_tokens", *OPTIONS, *(("prices", "context_window") if same else ()))
     return replace(own, **{name: getattr(other, name) for name in names if getattr(own, name) is None})
 
 

@@ -250,6 +250,8 @@ class ToolCatalog(Frozen):
     prompts: bool = Field(default=False, exclude_if=operator.not_)
     """Whether functions make prompts of its capabilities, for each model call."""
     prices: Prices | None = None
+    window: int | None = Field(default=None, exclude_if=is_none)
+    """The context window of its model in tokens, none where the worker does not know it."""
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
     search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
