@@ -130,7 +130,7 @@ class Inference:
         opening = transcript.opening
         compiler, tools = opening.definition.context.compiler, await self._offered(opening)
         request = ModelRequest(
-            llm=opening.definition.llm,
+            llm=call.llm or opening.definition.llm,
             system_prompt=self._system_prompt(opening, call),
             messages=await with_pictures(
                 self._compiled(transcript, call), self._attachments, shown=opening.definition.context.images

@@ -25,7 +25,10 @@ from activities.heartbeats import pulse
 from activities.run_conversation import RunConversation
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
+from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.policies import ContextPolicy
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tool_selection import check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -196,6 +199,15 @@ async def _run(tool: AnyTool, arguments: dict[str, Any], call: CallContext, arou
         raise failure_of(tool.traits, error_record(error, tool.name), again=tool.tries_again(error)) from None
 
 
+def _check_forced_tool(request: ToolsRequest, tools: tuple[ToolTraits, ...]) -> None:
+    """Fail without retry where a call is forced of a tool that the model is not shown."""
+    shown = (*(each.name for each in tools if not each.deferred), SPAWN_TOOL, HANDOFF_TOOL)
+    try:
+        check_tool_choice(request.agent, request.tool_choice, shown)
+    except InvalidInput as error:
+        raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
+
+
 def _with_code(
     tools: tuple[ToolTraits, ...], search: tuple[ToolSchema, ...], equipment: AgentToolset, mode: CodeMode
 ) -> tuple[tuple[ToolTraits, ...], tuple[ToolSchema, ...]]:
@@ -271,11 +283,13 @@ class Catalog:
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
         tools = tuple(tool.traits for tool in equipment.tools.values())
         search: tuple[ToolSchema, ...] = ()
-        window = await asyncio.to_thread(self._prices.window_of, request.model) if request.mcp is not None else None
+        # a synchronous read would block heartbeats and all other calls of the worker
+        window = await asyncio.to_thread(self._prices.window_of, request.model)  # the first time it reads a table
         if too_many(tools, request.loop_tools, TOOLS_MAX, window):
             tools, search = with_search(tools)
         if request.code is not None:
             tools, search = _with_code(tools, search, equipment, request.code)
+        _check_forced_tool(request, tools)
         return ToolCatalog(
             at=request.at,
             tools=tools,
@@ -284,6 +298,6 @@ class Catalog:
             prompts=bool(equipment.prompts),
             mcp=request.mcp,
             search=search,
-            # a synchronous read would block heartbeats and all other calls of the worker
-            prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
+            prices=await asyncio.to_thread(self._prices.of, request.model),
+            window=window,
         )

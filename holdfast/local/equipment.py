@@ -11,6 +11,7 @@ from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
 from holdfast.core.agent.model import Model
+from holdfast.core.agent.tool_selection import check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -101,6 +102,8 @@ class Inventory:
             step_by_step=True,
         )
         shown = (*offered.shown, *loop.own_tools)
+        if listed is not None or not definition.mcp:
+            check_tool_choice(definition.name, definition.llm.tool_choice, (each.name for each in shown))
         model_calls = ModelCalls(toolset, shown, self.model, self.attachments)
         executor = Executor(
             loop,

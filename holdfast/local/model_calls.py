@@ -23,6 +23,7 @@ from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.commands import CallModel
 from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
@@ -68,11 +69,11 @@ class ModelCalls:
         self._tools = tuple(shown)
         self._view: ContextView | None = None
 
-    async def answer(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+    async def answer(self, state: AgentState, limits: CallModel, progress: Progress) -> InferenceResponse:
         """Return the model's answer to the conversation in `state`; `progress` follows it as it arrives."""
         response_format = state.context.response_format
         request = ModelRequest(
-            llm=state.llm or LLM(),
+            llm=limits.llm or state.llm or LLM(),
             system_prompt=self._system_prompt(state),
             messages=await with_pictures(self._shown(state), self._attachments, shown=self._policy.images),
             tools=self._tools,

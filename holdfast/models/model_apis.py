@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from holdfast.core.agent.definition import OPTIONS
+
 
 @dataclass(frozen=True, slots=True)
 class ModelApi:
@@ -27,6 +29,8 @@ class ModelApi:
     """The name of its `Model` in `holdfast.models`, made with ProviderSettings."""
     headers: Callable[[str], Mapping[str, str]]
     """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
+    options: frozenset[str] = frozenset(OPTIONS)
+    """Which of `definition.OPTIONS` the API knows; an agent with another is refused before it runs."""
 
     @property
     def base_url_variable(self) -> str:

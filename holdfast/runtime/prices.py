@@ -112,11 +112,12 @@ class PriceList:
         table_prices("", self.base_url, self.provider)
 
     def priced(self, llm: LLM) -> LLM:
-        """Return `llm` with its prices, if known; its own come first."""
-        if llm.prices is not None:
+        """Return `llm` with its prices and its context window, if known; its own come first."""
+        prices = llm.prices or self.of(llm.model)
+        window = llm.context_window or self.window_of(llm.model)
+        if (prices, window) == (llm.prices, llm.context_window):
             return llm
-        prices = self.of(llm.model)
-        return llm if prices is None else replace(llm, prices=prices)
+        return replace(llm, prices=prices, context_window=window)
 
 
 def read_prices(path: Path) -> dict[str, Prices]:

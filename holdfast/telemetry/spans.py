@@ -63,6 +63,8 @@ class Spans:
             "server.port": server.port if server else None,
             "gen_ai.request.max_tokens": request.max_output_tokens,
             "gen_ai.request.temperature": request.llm.temperature,
+            "gen_ai.request.top_p": request.llm.top_p,
+            "gen_ai.request.seed": request.llm.seed,
         }
         facts |= {name: value for name, value in optional.items() if value is not None}
         with _span(f"chat {model}", SpanKind.CLIENT, facts) as span:

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.conversation.messages import ImagePart, Message, Part, StoredImagePart, TextPart
-from holdfast.core.tools.tool_traits import ToolSchema
-from holdfast.testing.response_format_check import AskedFormat, RequestedObject
+from holdfast.models.openai_chat.request_options import wire_options, wire_tools
+from holdfast.testing.response_format_check import AskedFormat, RequestedObject, check_strict_schema
 from holdfast.testing.script import Reply, call_ids, turn_number
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
@@ -26,10 +26,12 @@ def request_body(request: ModelRequest, model: str) -> dict[str, Any]:
     """Return `request` to `model` as the provider's client sends it, so that a script sees the same without HTTP."""
     prompt = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
     settings = {"temperature": request.llm.temperature, "max_completion_tokens": request.max_output_tokens}
+    tools = wire_tools(request)
     return {
+        **wire_options(request),
         "model": model,
         "messages": [*prompt, *(_wire_message(message) for message in request.messages)],
-        **({"tools": [_wire_tool(tool) for tool in request.tools]} if request.tools else {}),
+        **({"tools": tools} if tools else {}),
         **{name: value for name, value in settings.items() if value is not None},
         **({"stream": True, "stream_options": {"include_usage": True}} if request.llm.stream else {}),
     }
@@ -61,11 +63,6 @@ def _wire_part(part: Part) -> dict[str, Any]:
             return {"type": "text", "text": part.attachment.line}
         case _:
             assert_never(part)
-
-
-def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": function}
 
 
 def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -266,6 +263,8 @@ class _FunctionSpec(_Named):
     def _takes_an_object(self) -> Self:
         if self.parameters.get("type") != "object":
             raise ValueError("'parameters' must be a JSON Schema of type 'object'")
+        if self.strict:
+            check_strict_schema(self.parameters)
         return self
 
 

@@ -25,8 +25,8 @@ class _Spec(_Strict):
     def _keeps_the_strict_rules(self) -> Self:
         if self.strict and self.body.get("type") != "object":
             raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
-        for schema in _within(self.body) if self.strict else ():
-            _check_strict(schema)
+        if self.strict:
+            check_strict_schema(self.body)
         return self
 
 
@@ -50,6 +50,12 @@ class RequestedSchema(_Strict):
 
 
 AskedFormat = Annotated[RequestedText | RequestedObject | RequestedSchema, Field(discriminator="type")]
+
+
+def check_strict_schema(schema: dict[str, Any]) -> None:
+    """Raise ValueError where a schema that is to be enforced breaks a rule of structured outputs."""
+    for each in _within(schema):
+        _check_strict(each)
 
 
 def _within(schema: object) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,13 @@ import pytest
 
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.base.bounds import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
+from holdfast.core.base.bounds import (
+    CALL_ID_CHARS_MAX,
+    CALLS_KEPT_MAX,
+    CALLS_PER_STEP_MAX,
+    ERROR_CHARS_MAX,
+    OUTPUT_TOKENS_MAX,
+)
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import ErrorRecord, Outcome, ResultType
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -28,7 +34,7 @@ def test_a_new_agent_is_pending_and_knows_its_definition() -> None:
 
 def test_a_beginning_asks_the_model_with_the_question_in_the_transcript() -> None:
     run = Run().begin("What is it?")
-    assert run.commands == (CallModel(step_number=1, max_output_tokens=None),)
+    assert run.commands == (CallModel(step_number=1, max_output_tokens=OUTPUT_TOKENS_MAX),)
     assert [(m.role, m.content) for m in run.state.messages] == [("user", "What is it?")]
     assert run.state.messages[0].metadata == {"execution_id": run.state.running.execution_id, "agent_id": AGENT_ID}
     assert run.state.status is ExecutionStatus.IN_PROGRESS
@@ -55,7 +61,7 @@ def test_asked_tools_are_called_and_their_results_lead_to_the_next_model_call() 
     assert run.commands == (CallTool(step_number=1, index=0, call=call("a")),)
     assert run.state.step_count == 0
     run.returns("a", "3")
-    assert run.model_call == CallModel(step_number=2, max_output_tokens=None)
+    assert run.model_call == CallModel(step_number=2, max_output_tokens=OUTPUT_TOKENS_MAX)
     assert run.state.step_count == 1
     assert run.state.last_step_type == "tool_execution"
     assert run.answers == {"a": "3"}

@@ -9,6 +9,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.retries import BUDGET_SPENT, allowed_output
@@ -239,7 +240,7 @@ def test_a_token_limit_that_a_hook_may_override_does_not_clamp_the_call_below_on
     definition = replace(DEFINITION, overridable=(StopReason.TOKEN_LIMIT,))
     run = Ruled(definition, budget=ExecutionBudget(max_tokens=100), hooks={Trigger.BEFORE_STEP: Changes(go_on=True)})
     run.begin().answer("", call("a")).returns("a")
-    assert run.model_call.max_output_tokens is None
+    assert run.model_call.max_output_tokens == OUTPUT_TOKENS_MAX
 
 
 def test_tokens_used_before_a_stop_are_counted() -> None:
@@ -259,3 +260,16 @@ def test_what_is_left_of_the_budget_can_be_read_all_the_time() -> None:
 def test_a_signal_before_the_execution_keeps_the_first_step_from_beginning() -> None:
     run = Ruled(hooks={Trigger.BEFORE_EXECUTION: Changes(stop="enough"), Trigger.BEFORE_STEP: None}).begin()
     assert triggered(run) == [Trigger.BEFORE_EXECUTION]
+
+
+def test_a_call_that_nothing_limits_has_a_bound_all_the_same() -> None:
+    assert Run().begin().model_call.max_output_tokens == OUTPUT_TOKENS_MAX
+    assert Run(llm=LLM(max_output_tokens=50_000)).begin().model_call.max_output_tokens == 50_000
+    assert Run(ExecutionBudget(max_tokens=10_000)).begin().model_call.max_output_tokens < 10_000
+
+
+def test_a_summary_has_a_bound_too() -> None:
+    run = Ruled(SUMMARISING).begin()
+    run.answer("", call("a"), usage=Usage(input_tokens=400, output_tokens=50)).returns("a")
+    [command] = run.wanted(SummariseBuffer)
+    assert command.max_output_tokens == OUTPUT_TOKENS_MAX

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
 from holdfast.core.conversation.amounts import UNKNOWN_PRICE
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -135,7 +136,7 @@ def test_of_tokens_and_money_spent_together_the_first_signal_decides() -> None:
 
 def test_output_that_is_free_is_not_clamped_by_money() -> None:
     free = LLM(prices=Prices(input_usd=10, output_usd=0))
-    assert Run(ExecutionBudget(max_cost=0.01), llm=free).begin().model_call.max_output_tokens is None
+    assert Run(ExecutionBudget(max_cost=0.01), llm=free).begin().model_call.max_output_tokens == OUTPUT_TOKENS_MAX
 
 
 @given(

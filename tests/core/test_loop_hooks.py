@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
-from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, OUTPUT_TOKENS_MAX
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -415,7 +415,7 @@ def test_a_step_that_runs_by_itself_uses_no_override_of_the_one_before_it() -> N
 def test_overridden_token_limits_do_not_ask_for_an_answer_of_no_length() -> None:
     run = Run(ExecutionBudget(max_tokens=100), hooks=[hook_at("after_step")], overridable=(StopReason.TOKEN_LIMIT,))
     run.begin().answer("", call("a")).hooked(Changes(go_on=True))
-    assert run.model_call.max_output_tokens is None
+    assert run.model_call.max_output_tokens == OUTPUT_TOKENS_MAX
 
 
 # --- what hooks say

@@ -87,6 +87,12 @@ def test_a_definitions_prices_come_first_then_the_workers_then_the_tables() -> N
     assert PriceList().priced(LLM()) == LLM()
 
 
+def test_a_definitions_window_comes_first_then_the_tables() -> None:
+    assert PriceList().priced(LLM(model="gpt-4o")).context_window == PriceList().window_of("gpt-4o") == 128_000
+    assert PriceList().priced(LLM(model="gpt-4o", context_window=4_096)).context_window == 4_096
+    assert PriceList().priced(LLM(model="no-such-model-x", context_window=4_096)).context_window == 4_096
+
+
 @pytest.mark.parametrize(
     "text", ["my-model: {input_usd: 1.5, output_usd: 6}\n", '{"my-model": {"input_usd": 1.5, "output_usd": 6}}']
 )

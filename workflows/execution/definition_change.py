@@ -58,8 +58,9 @@ def opening_of(
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
-    """Return the model with the prices of the worker's table, where the definition has none."""
-    return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
+    """Return the model with the prices and the context window that the worker knows, where the definition has none."""
+    window = llm.context_window or catalog.window
+    return replace(llm, prices=llm.prices or catalog.prices, context_window=window)
 
 
 async def resolved(

@@ -118,12 +118,14 @@ class Executor:
     async def call_model(self, command: CallModel) -> Ends:
         """Call the model; when cancelled, report its partial answer."""
         self._current_call = call_name(command.step_number)
+        self._spent.pop(self._current_call, None)  # of a call of that step that was too long
         request = self._transcript.inference_input(self._state(), command.max_output_tokens)
         request = replace(
             request,
             room=command.room,
             input_weight=command.input_weight,
             input_max=command.input_max,
+            llm=command.llm,
             patience_seconds=self._start.definition.model_patience_seconds,
         )
         caption = summaries.of_model_call(self._state(), command.step_number)
@@ -143,6 +145,7 @@ class Executor:
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
         self._current_call = summary_name(command.step_number)
+        self._spent.pop(self._current_call, None)
         try:
             patience = self._start.definition.model_patience_seconds
             summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())

@@ -162,6 +162,6 @@ async def _change(
 
 def _with_model(llm: LLM, model: str) -> LLM:
     try:
-        return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
+        return LLM.model_validate({**llm.model_dump(exclude={"prices", "context_window"}), "model": model})
     except ValidationError as error:
         raise InvalidInput(f"the model cannot be used: {problems_text(error)}") from None

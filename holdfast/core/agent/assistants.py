@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypedDict
 
 from pydantic import Field, ValidationError
 
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.agent.subagents import known_handoffs, known_subagents
 from holdfast.core.base.did_you_mean import nearest
@@ -151,7 +151,7 @@ def critic(definition: AgentDefinition, assistants: Mapping[str, AgentDefinition
         name=CRITIC,
         description=f"Judges the answers of {definition.name}.",
         system_prompt=f"{CRITIC_PROMPT}{critique.rubric}",
-        llm=definition.llm,
+        llm=_for_assistant(definition.llm),
         response_format=VERDICT_FORMAT,
     )
 
@@ -165,9 +165,14 @@ def planner(definition: AgentDefinition, assistants: Mapping[str, AgentDefinitio
         name=PLANNER,
         description=f"Plans the work of {definition.name}.",
         system_prompt=PLANNER_PROMPT,
-        llm=definition.llm,
+        llm=_for_assistant(definition.llm),
         response_format=PLAN_FORMAT,
     )
+
+
+def _for_assistant(llm: LLM) -> LLM:
+    """Return an agent's model without the options that are about its own tools and the end of its own answers."""
+    return llm if llm.tool_choice is None and llm.stop is None else replace(llm, tool_choice=None, stop=None)
 
 
 def plan_of(text: str) -> tuple[tuple[Todo, ...], str]:

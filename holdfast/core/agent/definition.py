@@ -21,6 +21,14 @@ from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_values import PortableMap
+from holdfast.core.base.model_options import (
+    ExtraBody,
+    ReasoningEffort,
+    Seed,
+    ServiceTier,
+    StopTexts,
+    Verbosity,
+)
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
@@ -96,6 +104,12 @@ class LLM(Frozen):
 
     Address and key are the worker's environment and never travel. `prices` are what its tokens cost; without them
     `max_cost` limits nothing, which the state says as a warning.
+
+    The options from `top_p` on are sent only where they are set. `tool_choice` is `auto`, `none`, `required` or the
+    name of a tool; one that forces a call holds for the first step of a run, and later ones are free. `strict` has the
+    provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
+    request's body. An API that does not know an option refuses the agent before it runs. `context_window` is how many
+    tokens of input and answer the model takes together, by default what the worker knows of it.
     """
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
@@ -103,6 +117,33 @@ class LLM(Frozen):
     max_output_tokens: int | None = Field(default=None, gt=0)
     stream: bool = True
     prices: Prices | None = None
+    top_p: float | None = Field(default=None, ge=0, le=1, exclude_if=is_none)
+    reasoning_effort: ReasoningEffort | None = Field(default=None, exclude_if=is_none)
+    verbosity: Verbosity | None = Field(default=None, exclude_if=is_none)
+    stop: StopTexts | None = Field(default=None, exclude_if=is_none)
+    seed: Seed | None = Field(default=None, exclude_if=is_none)
+    tool_choice: Name | None = Field(default=None, exclude_if=is_none)
+    parallel_tool_calls: bool | None = Field(default=None, exclude_if=is_none)
+    strict: bool | None = Field(default=None, exclude_if=is_none)
+    service_tier: ServiceTier | None = Field(default=None, exclude_if=is_none)
+    extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
+    context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+
+
+OPTIONS: Final = (
+    "temperature",
+    "top_p",
+    "reasoning_effort",
+    "verbosity",
+    "stop",
+    "seed",
+    "tool_choice",
+    "parallel_tool_calls",
+    "strict",
+    "service_tier",
+    "extra",
+)
+"""The fields of `LLM` that an API may not know; none is unset."""
 
 
 class AgentDefinition(Frozen):

@@ -167,6 +167,8 @@ class ExecutionState(JsonForm):
     """True while the ends of a cancelled model call or of cancelled subagents are awaited."""
     compactions: int = Field(default=0, ge=0)
     """How often older messages were moved away to be summarised."""
+    shortened_step: int = Field(default=0, ge=0, exclude_if=not_)
+    """The latest step for which that was done because its model call was too long; 0 for none."""
     unpriced: tuple[str, ...] = ()
     """The models, its own or its subagents', that tokens were used of without a known price: they are not in `cost`."""
     waiting_messages: tuple[Message, ...] = ()

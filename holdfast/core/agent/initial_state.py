@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, OPTIONS, AgentDefinition
 from holdfast.core.agent.policies import TextFormat
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.base.frozen import replace
@@ -39,9 +39,9 @@ def first_run(
 
 
 def _filled(own: LLM, other: LLM) -> LLM:
-    """Return the model with the settings of `other` where it has none; prices are those of their model alone."""
+    """Return the model with the settings of `other` where it has none; prices and window are their model's alone."""
     same = own.model in (None, other.model)
-    names = ("model", "temperature", "max_output_tokens", *(("prices",) if same else ()))
+    names = ("model", "max_output_tokens", *OPTIONS, *(("prices", "context_window") if same else ()))
     return replace(own, **{name: getattr(other, name) for name in names if getattr(own, name) is None})
 
 

@@ -10,6 +10,9 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Validati
 from pydantic_core import CoreSchema, core_schema
 
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
+from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.errors import UnknownTool
+from holdfast.core.base.model_options import named_tool
 from holdfast.core.base.names import Names
 
 ALL: Final = "all"
@@ -70,3 +73,10 @@ def _problem_with(value: object, field: str) -> str | None:
 
 def _written(choice: object, names: core_schema.SerializerFunctionWrapHandler) -> object:
     return ALL if choice == ALL else names(choice)
+
+
+def check_tool_choice(agent: str, choice: str | None, names: Iterable[str]) -> None:
+    """Raise UnknownTool where `llm.tool_choice` names a tool that is not among `names`, which the model is shown."""
+    forced, shown = named_tool(choice), tuple(names)
+    if forced is not None and forced not in shown:
+        raise UnknownTool(f"agent {agent!r}: llm.tool_choice names the tool {forced!r}, {nearest(forced, shown)}")

@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.token_bounds import request_tokens
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.usage import NOTHING_USED, Usage
 
 CUT_TOKENS_MAX: Final = 128
@@ -20,7 +21,7 @@ CUT_TOKENS_MAX: Final = 128
 HEARTBEAT_TOKENS_MAX: Final = 2_048
 """How many tokens can arrive after the last heartbeat of a worker that is lost."""
 
-HIDDEN_TOKENS_MAX: Final = 16_384
+HIDDEN_TOKENS_MAX: Final = OUTPUT_TOKENS_MAX
 """What a cut answer counts when nothing of it was visible and nothing limited it."""
 
 

@@ -40,6 +40,9 @@ TOOL_RESULT_BYTES_MAX: Final = 200 * 1024
 STEP_RESULTS_BYTES_MAX: Final = 384 * 1024
 """The most all results (or errors) of a step take as JSON: a step fits a query's answer, its calls share it evenly."""
 
+OUTPUT_TOKENS_MAX: Final = 16_384
+"""The longest answer of a model call where the definition says nothing, in tokens: a model in a loop never ends one."""
+
 RESPONSE_BYTES_MAX: Final = 112 * 1024
 """The longest text of one model answer that is kept, in bytes of JSON."""
 

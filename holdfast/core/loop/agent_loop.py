@@ -416,6 +416,8 @@ def _model_failed(transition: Transition, event: ModelFailed) -> None:
         limit_checks.after_spent_attempts(transition)
         _end(transition)
         return
+    if compaction.begin_after(transition, event.error):
+        return
     transition.change_step(errors=(*transition.step.errors, event.error))
     transition.fail(event.error)
     step_end.archive(transition)

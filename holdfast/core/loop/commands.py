@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import HookContext, HookTraits
 from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.conversation.messages import ToolCall
@@ -29,7 +29,7 @@ class CallModel:
 
     `room` is what the budget alone leaves for the answer. Failed attempts use it up (`usage.room_after`, with this
     `input_weight`): the rest bounds the next attempt, and without any there is none. `input_max` is the most tokens
-    that the input can have; none where nothing depends on that.
+    that the input can have; none where nothing depends on that. `llm` takes the place of the agent's for this call.
     """
 
     step_number: int
@@ -37,6 +37,7 @@ class CallModel:
     room: int | None = None
     input_weight: float = 1.0
     input_max: int | None = None
+    llm: LLM | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.core.loop import headroom, model_result
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.policies import SummaryPolicy
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.loop import context_window, headroom, limit_checks, model_result
 from holdfast.core.loop.conversation_summary import due, summarised, to_buffer
 from holdfast.core.loop.events import BufferSummarised, SummaryFailed
 from holdfast.core.loop.own_tools import todo_list
@@ -12,13 +16,55 @@ from holdfast.core.loop.transition import Transition
 def begin(transition: Transition) -> bool:
     """Move older messages to the buffer and request their summary when the policy calls for it; return whether it did.
 
-    Nothing is moved when the budget has no room for a summary.
+    It does so too where the call cannot fit into the context window. Nothing is moved when the budget has no room for a
+    summary.
     """
     policy = transition.rules.definition.context.summary
+    if policy is None:
+        return False
+    if context_window.excess(transition):
+        return _shorten(transition, policy)
     done = transition.execution.step_executions
     response = done[-1].step.inference_response if done else None
-    if policy is None or response is None or not due(policy, response.usage.input_tokens):
+    if response is None or not due(policy, response.usage.input_tokens):
         return False
+    return _move(transition, policy)
+
+
+def begin_after(transition: Transition, error: ErrorRecord) -> bool:
+    """Do the same after a model call that was too long for its endpoint, once in a step; return whether it did.
+
+    The first call of a run with an input guard is not made again: its guard has been cancelled with it.
+    """
+    policy = transition.rules.definition.context.summary
+    if policy is None or error.type != context_window.CONTEXT_TOO_LONG or limit_checks.out_of_time(transition):
+        return False
+    if transition.step.number == 1 and transition.rules.hooks_for(Trigger.INPUT_GUARD):
+        return False
+    if not _shorten(transition, policy):
+        return False
+    transition.warn(
+        f"a model call was too long, so older messages are summarised and it is made again: {error.message}"
+    )
+    return True
+
+
+def _shorten(transition: Transition, policy: SummaryPolicy) -> bool:
+    """Have older messages summarised unless that was done in this step already; return whether it is.
+
+    At least half of the messages are moved, and all but the open question where that moves none.
+    """
+    if transition.execution.shortened_step == transition.step.number:
+        return False
+    half = min(policy.keep_messages, len(transition.store.messages) // 2)
+    if not any(_move(transition, replace(policy, keep_messages=keep)) for keep in (half, 0)):
+        return False
+    transition.change(shortened_step=transition.step.number)
+    return True
+
+
+def _move(transition: Transition, policy: SummaryPolicy) -> bool:
+    """Move older messages to the buffer and request their summary; return whether it did."""
     before, transition.store = transition.store, to_buffer(transition.store, policy)
     if transition.store is before:
         return False

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core.agent.context_view import compiled
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.token_bounds import messages_tokens, opening_tokens
 from holdfast.core.agent.usage_estimates import cut_usage, hidden_tokens
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.model_options import forces_calls
 from holdfast.core.base.usage import TOKENS_PRICED, Usage, room_after
 from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
@@ -35,7 +39,7 @@ def count_summary(transition: Transition) -> None:
 
 def model_call(transition: Transition) -> CallModel:
     """Return the step's model call, with its output limits."""
-    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)))
+    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)), _own_llm(transition))
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:
@@ -87,21 +91,32 @@ def money_left(transition: Transition, input_max: int) -> float | None:
     return left - (min(input_cost, left / 2) if _is_first_of_root(transition) else input_cost)
 
 
+def _own_llm(transition: Transition) -> LLM | None:
+    """Return what the step's call is asked with where that is not the agent's model as it is.
+
+    A forced tool call holds for the first step alone: a model that must call a tool could never answer.
+    """
+    llm = transition.llm
+    if llm is None or transition.step.number == 1 or not forces_calls(llm.tool_choice):
+        return None
+    return replace(llm, tool_choice=None)
+
+
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
     """Return the tokens that each limit leaves for an answer after such an input."""
     limits = (tokens_left(transition, input_max), tokens_affordable(transition, input_max))
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _allowed(transition: Transition, input_max: int) -> tuple[int | None, int | None, float, int | None]:
+def _allowed(transition: Transition, input_max: int) -> tuple[int, int | None, float, int | None]:
     """Return the last four fields of `CallModel`: `max_output_tokens`, `room`, `input_weight` and `input_max`.
 
     A limit with nothing left was overridden, or no call would be made: it does not count any more.
     """
     llm = transition.llm
-    own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
+    own, prices = ((llm.max_output_tokens or OUTPUT_TOKENS_MAX), llm.prices) if llm else (OUTPUT_TOKENS_MAX, None)
     room = min((limit for limit in _limits(transition, input_max) if limit > 0), default=None)
-    most = min((limit for limit in (own, room) if limit is not None), default=None)
+    most = own if room is None else min(own, room)
     left, counted = money_left(transition, input_max), input_max if transition.counting else None
     if prices is None or left is None or prices.output_usd or not prices.dearest_input_usd:
         return most, room, prices.input_weight if prices else 1.0, counted

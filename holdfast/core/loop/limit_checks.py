@@ -12,6 +12,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import WORKERS_MODEL, refused_price
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop import context_window
 from holdfast.core.loop.headroom import keeps_half, model_call, money_left, next_input, tokens_affordable, tokens_left
 from holdfast.core.loop.transition import Transition
 
@@ -33,13 +34,14 @@ def before_call(transition: Transition) -> bool:
     """Signal every limit that forbids the step's model call after its summary; return whether to stop."""
     _signal_spent(transition)
     _signal_struck(transition)
+    _fails_too_long(transition)
     return transition.must_stop
 
 
 def before_grown_call(transition: Transition) -> bool:
     """Signal every limit that forbids the step's model call after hooks have run; return whether to stop for one."""
-    spent, struck = _signal_spent(transition), _signal_struck(transition)
-    return (spent or struck) and transition.must_stop
+    spent, struck, too_long = _signal_spent(transition), _signal_struck(transition), _fails_too_long(transition)
+    return (spent or struck or too_long) and transition.must_stop
 
 
 def after_spent_attempts(transition: Transition) -> None:
@@ -120,6 +122,14 @@ def refuses_unpriced(transition: Transition) -> bool:
     text = refused_price((llm.model if llm else None) or WORKERS_MODEL)
     transition.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
     return transition.must_stop
+
+
+def _fails_too_long(transition: Transition) -> bool:
+    """Fail an execution whose next model call cannot fit into the context window; return whether it cannot."""
+    text = context_window.problem(transition)
+    if text:
+        transition.fail(ErrorRecord(type=context_window.CONTEXT_TOO_LONG, message=text, source="model"))
+    return bool(text)
 
 
 def signal_time(transition: Transition) -> None:

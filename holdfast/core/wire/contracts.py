@@ -208,6 +208,8 @@ class ToolsRequest(Frozen):
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
     loop_tools: int = 0
     """How many tools the loop itself adds to them."""
+    tool_choice: str | None = Field(default=None, exclude_if=is_none)
+    """The definition's `llm.tool_choice`."""
     at: AwareDatetime
 
     @classmethod
@@ -225,6 +227,7 @@ class ToolsRequest(Frozen):
             model=definition.llm.model,
             mcp=mcp,
             code=definition.code,
+            tool_choice=definition.llm.tool_choice,
             loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
             at=at,
         )
@@ -247,6 +250,8 @@ class ToolCatalog(Frozen):
     prompts: bool = Field(default=False, exclude_if=operator.not_)
     """Whether functions make prompts of its capabilities, for each model call."""
     prices: Prices | None = None
+    window: int | None = Field(default=None, exclude_if=is_none)
+    """The context window of its model in tokens, none where the worker does not know it."""
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
     search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
@@ -396,6 +401,8 @@ class InferenceInput(SparseForm):
     run: RunFacts | None = None
     continues: Id | None = None
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
+    llm: LLM | None = None
+    """What this call is asked with instead of the definition's; none for that itself."""
 
 
 class InferenceAnswer(SparseForm):

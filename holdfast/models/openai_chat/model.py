@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
@@ -17,13 +18,15 @@ from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
-from holdfast.models.openai_chat.http_errors import refuse_errors
+from holdfast.models.openai_chat.http_errors import ErrorStatus, refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
+from holdfast.models.options import options_problem
+from holdfast.models.output_limits import LOWERED_MAX, StatedLimits
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
 CONNECT_SECONDS: Final = 10.0
@@ -54,6 +57,9 @@ JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""
 
 
+LIMIT_STATUS: Final = frozenset({400, 413, 416, 422})
+"""With which statuses endpoints refuse a request whose answer may be too long."""
+
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -63,6 +69,7 @@ class OpenAIChat(Model):
     def __init__(self, settings: ProviderSettings | None = None) -> None:
         """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
         self.settings = settings = settings or ProviderSettings.from_environment()
+        self._limits = StatedLimits()
         # Local servers need no key, but the client requires one; it must not fall back to the environment.
         key = settings.api_key or ("unused" if settings.base_url else None)
         self._client: AsyncOpenAI | None = None
@@ -95,12 +102,27 @@ class OpenAIChat(Model):
             raise failure from None  # the cause may hold the request with its key
 
     async def _answer(self, request: ModelRequest, stream: StreamedAnswer) -> InferenceResponse:
+        """Return the answer; a refusal that says how long one may be is followed, as it costs nothing."""
         if self._client is None:
             raise InvalidInput(NO_ENDPOINT)
         model = request.llm.model or self.settings.model
         if model is None:
             raise InvalidInput(NO_MODEL)
-        messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
+        bound = self._limits.first(model, request.max_output_tokens, lambda: input_bound(request))
+        for _ in range(LOWERED_MAX):
+            try:
+                return await self._asked(self._client, model, request, bound, stream)
+            except ErrorStatus as error:
+                lower = self._limits.lowered(model, bound, error.words) if error.status in LIMIT_STATUS else None
+                if lower is None:
+                    raise
+                bound = lower
+        return await self._asked(self._client, model, request, bound, stream)
+
+    async def _asked(
+        self, client: AsyncOpenAI, model: str, request: ModelRequest, output_max: int | None, stream: StreamedAnswer
+    ) -> InferenceResponse:
+        messages, tools = _wire_messages(request), wire_tools(request)
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
         # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
@@ -108,11 +130,12 @@ class OpenAIChat(Model):
         try:
             async with (
                 limit,
-                self._client.chat.completions.with_streaming_response.create(
+                client.chat.completions.with_streaming_response.create(
                     model=model,
                     # in the extra body, because the client walks every message passed as an argument: 0.2 ms each
                     messages=(),
                     extra_body={
+                        **wire_options(request),
                         "messages": messages,
                         **({"tools": tools} if tools else {}),
                         **({"response_format": form} if form else {}),
@@ -121,7 +144,7 @@ class OpenAIChat(Model):
                     extra_headers={"Accept-Encoding": "identity"},  # so that received bytes are counted: no bombs
                     temperature=omit if request.llm.temperature is None else request.llm.temperature,
                     # `max_tokens` is refused by reasoning models; its successor counts hidden reasoning, too
-                    max_completion_tokens=request.max_output_tokens or omit,
+                    max_completion_tokens=output_max or omit,
                 ) as http_response,
             ):
                 await _receive(http_response.iter_bytes(), stream, limit, ends_at)
@@ -129,13 +152,16 @@ class OpenAIChat(Model):
             if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
                 raise
         # our own reading: the client's types are not validated
-        output_max = request.max_output_tokens
         response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max)
         if stream.plain and request.listener is not None:
             request.listener(
                 AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
             )
         return response
+
+    def problem(self, llm: LLM) -> str:
+        """Return why no run can ask this endpoint with `llm`; empty where one can."""
+        return options_problem(llm, self.settings.api)
 
     @property
     def missing(self) -> str:
@@ -218,13 +244,6 @@ def _wire_part(part: Part) -> dict[str, Any]:
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.sent_arguments}}
-
-
-def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-    }
 
 
 def _wire_format(form: ResponseFormat) -> dict[str, Any]:

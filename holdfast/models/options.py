@@ -1,0 +1,16 @@
+"""Which options of a definition's `LLM` an API does not know. Sends nothing and knows no provider."""
+
+from __future__ import annotations
+
+from holdfast.core.agent.definition import LLM, OPTIONS
+from holdfast.models.model_apis import ModelApi
+
+
+def options_problem(llm: LLM, api: ModelApi) -> str:
+    """Return why `llm` cannot be asked through `api`: the options that it does not know; empty when it knows all."""
+    unknown = [name for name in OPTIONS if getattr(llm, name) is not None and name not in api.options]
+    if not unknown:
+        return ""
+    named = ", ".join(f"llm.{name}" for name in unknown)
+    known = ", ".join(name for name in OPTIONS if name in api.options) or "none"
+    return f"{api.title} does not know {named}; leave it out (it knows: {known})"
