@@ -20,6 +20,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
+from holdfast.models.openai_chat.chat_items import wire_messages
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
@@ -100,7 +101,8 @@ class OpenAIChat(Model):
         model = request.llm.model or self.settings.model
         if model is None:
             raise InvalidInput(NO_MODEL)
-        messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
+        route: str = getattr(self.settings, "route", "")
+        messages, tools = _wire_messages(request, route), [_wire_tool(tool) for tool in request.tools]
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
         # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
@@ -130,7 +132,7 @@ class OpenAIChat(Model):
                 raise
         # our own reading: the client's types are not validated
         output_max = request.max_output_tokens
-        response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max)
+        response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max, route=route)
         if stream.plain and request.listener is not None:
             request.listener(
                 AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
@@ -179,10 +181,11 @@ async def _receive(chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: 
                     pass
 
 
-def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    prompt, messages = request.system_prompt, [_wire_message(message) for message in request.messages]
+def _wire_messages(request: ModelRequest, route: str) -> list[dict[str, Any]]:
+    prompt = request.system_prompt
+    messages = wire_messages(((message, _wire_message(message)) for message in request.messages), route)
     if isinstance(request.response_format, JsonObjectFormat):
-        texts = (prompt, *(each["content"] or "" for each in messages))
+        texts = (prompt, *(message.text for message in request.messages))
         if not any("json" in text.lower() for text in texts):
             prompt = f"{prompt}\n\n{JSON_INSTRUCTION}".lstrip()
     return [{"role": "system", "content": prompt}, *messages] if prompt else messages
