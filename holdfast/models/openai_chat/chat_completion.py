@@ -28,6 +28,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.chat_items import items_of, not_kept, thinking_of
+from holdfast.models.openai_chat.think_tags import split
 
 FILTERED: Final = "content_filter"
 """The finish reason of an answer that the endpoint has withheld."""
@@ -190,13 +191,19 @@ def fields_of(value: object) -> dict[str, object]:
 
 
 def read_answer(
-    completion: object, *, input_max: Callable[[], int], output_max: int | None = None, route: str = ""
+    completion: object,
+    *,
+    input_max: Callable[[], int],
+    output_max: int | None = None,
+    route: str = "",
+    think_tags: bool = False,
 ) -> InferenceResponse:
     """Return the answer that a parsed `completion` of `route` is; raise UnusableAnswer.
 
     Usage that is missing or impossible is replaced by what the call can have used at the most: `input_max`, and a token
     for each byte received, up to `output_max` (a budget must hold with an endpoint that reports none).
-    A refusal is the answer's text; its finish reason is what the provider says.
+    A refusal is the answer's text; its finish reason is what the provider says. With `think_tags` what the text has
+    between these is reasoning.
     """
     try:
         data = _Completion.model_validate(completion)
@@ -208,6 +215,7 @@ def read_answer(
     raw, model = fields_of(raw_choice.get("message")), clamped(data.model, WORD_CHARS_MAX)
     items, whole = items_of(raw, route=route, model=model)
     thought = message.reasoning_content or message.reasoning or encodable(thinking_of(raw.get("content")))
+    text, tagged = split(message.content) if think_tags else (message.content, "")
     # an answer with words that reports 0 tokens is counted by its bytes
     silent = usage.completion_tokens == 0 and message == _Message() and not items
     received = 0 if usage.completion_tokens or silent else len(message.model_dump_json().encode())
@@ -215,8 +223,8 @@ def read_answer(
         received += max(0, sum(len(item.body) for item in items) - len(message.reasoning_content))
     return InferenceResponse(
         # a refusal comes in place of content, as the answer that the user is to read
-        text=clamped_json(message.content + message.refusal, RESPONSE_BYTES_MAX),
-        reasoning=clamped_json(thought, REASONING_BYTES_MAX),
+        text=clamped_json(text + message.refusal, RESPONSE_BYTES_MAX),
+        reasoning=clamped_json(thought or tagged, REASONING_BYTES_MAX),
         tool_calls=_calls(message.calls, cut=choice.finish_reason in CUT_OFF),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=answered_usage(usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max),

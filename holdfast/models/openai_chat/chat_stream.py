@@ -26,6 +26,7 @@ from holdfast.models.openai_chat.chat_completion import (
 )
 from holdfast.models.openai_chat.chat_items import REASONING
 from holdfast.models.openai_chat.item_deltas import ItemDeltas
+from holdfast.models.openai_chat.think_tags import ThinkTags
 from holdfast.models.openai_chat.tool_call_deltas import Calls, joined, word_of
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -100,7 +101,9 @@ class StreamedAnswer:
     finish reason (or [DONE]) has arrived: at most the usage is missing then.
     """
 
-    def __init__(self, listener: AnswerListener | None = None, *, streamed: bool = True) -> None:
+    def __init__(
+        self, listener: AnswerListener | None = None, *, streamed: bool = True, think_tags: bool = False
+    ) -> None:
         self.usage: Usage | None = None
         self.complete = False
         self.done = False
@@ -114,6 +117,7 @@ class StreamedAnswer:
         self._texts = {name: StringIO() for name in ("content", REASONING, "reasoning", "refusal")}
         self._calls, self._old_call = Calls(), Calls()
         self._items = ItemDeltas()
+        self._tags = ThinkTags() if think_tags else None
         self._has_reasoning = self._has_logprobs = False
         self._words = {"id": "", "model": "", "finish_reason": ""}
         self._usage: object = None
@@ -171,6 +175,10 @@ class StreamedAnswer:
             with suppress(UnusableAnswer):  # cut within a line
                 for line in self._lines.end():
                     self._take_line(line)
+            if self._tags is not None:
+                shown, tagged = self._tags.rest()
+                self._fresh_text.append(shown)
+                self._fresh_reasoning.append(tagged)
             self._report()
         # no finish reason: half a tool call would run with half its arguments
         if not self.complete:
@@ -279,8 +287,9 @@ class StreamedAnswer:
             self._texts["content"].write(text)
             self._texts["refusal"].write(refusal)
             self._texts[REASONING if own else "reasoning"].write(thought)
-            self._fresh_text.append(text + refusal)
-            self._fresh_reasoning.append(reasoning)
+            shown, tagged = (text, "") if self._tags is None else self._tags.take(text)
+            self._fresh_text.append(shown + refusal)
+            self._fresh_reasoning.append(reasoning + tagged)
         self._content_chars += len(text) + len(refusal) + len(reasoning) + chars
         self._take_calls(delta)
         if self._content_chars > ANSWER_CHARS_MAX:

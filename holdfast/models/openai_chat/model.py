@@ -24,6 +24,7 @@ from holdfast.models.openai_chat.chat_items import wire_messages
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.openai_chat.refused_calls import refused_call
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
@@ -78,7 +79,7 @@ class OpenAIChat(Model):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `provider_errors` in this package lists them."""
-        stream = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        stream = StreamedAnswer(request.listener, streamed=request.llm.stream, think_tags=self.settings.think_tags)
         # until the transport sends it a failure is free: no name, no connection, no TLS
         _report(request, AnswerPart(sent=False))
         try:
@@ -89,6 +90,8 @@ class OpenAIChat(Model):
             raise
         except Exception as error:
             _report_rest(request, stream)
+            if (answer := refused_call(error, request, self.settings, stream.usage)) is not None:
+                return answer
             # usage that came before the break is reported, and better than a bound
             failure = provider_failure(error, self.settings, stream.usage or NOTHING_USED)
             if failure is None:
@@ -132,7 +135,13 @@ class OpenAIChat(Model):
                 raise
         # our own reading: the client's types are not validated
         output_max = request.max_output_tokens
-        response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max, route=route)
+        response = read_answer(
+            stream.end(),
+            input_max=lambda: input_bound(request),
+            output_max=output_max,
+            route=route,
+            think_tags=self.settings.think_tags,
+        )
         if stream.plain and request.listener is not None:
             request.listener(
                 AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
