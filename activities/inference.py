@@ -55,6 +55,7 @@ from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
 from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
+from holdfast.runtime.stored_items import with_items_stored, with_stored_items
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
@@ -133,7 +134,9 @@ class Inference:
             llm=call.llm or opening.definition.llm,
             system_prompt=self._system_prompt(opening, call),
             messages=await with_pictures(
-                self._compiled(transcript, call), self._attachments, shown=opening.definition.context.images
+                await with_stored_items(self._compiled(transcript, call), self._attachments),
+                self._attachments,
+                shown=opening.definition.context.images,
             ),
             tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
             max_output_tokens=call.max_output_tokens,
@@ -142,7 +145,8 @@ class Inference:
             # what a compiler or a prompt's function adds was not counted by the workflow
             input_max=call.input_max if compiler is None and not opening.prompts else None,
         )
-        answer = checked_calls(await self._response(request, call, progress), tools.values())
+        answer = await with_items_stored(await self._response(request, call, progress), self._attachments)
+        answer = checked_calls(answer, tools.values())
         if opening.search and opening.mcp is not None and self._mcp is not None:
             answer = checked_catalog_calls(answer, await self._mcp.pinned_tools(opening.mcp))
         return checked(answer, request.response_format)

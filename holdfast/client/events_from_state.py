@@ -63,13 +63,15 @@ def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any
     yield done.started_at, execution_events.AgentStepStarted, {}
     if done.step.inference_response is not None:
         answered_at = min((each.started_at for each in done.step.tool_executions), default=done.completed_at)
-        yield answered_at, execution_events.InferenceResponseReceived, {"response": done.step.inference_response}
+        response = done.step.inference_response.without_items
+        yield answered_at, execution_events.InferenceResponseReceived, {"response": response}
     calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
     yield from sorted(calls, key=lambda fields: fields[0])
     if done.step.judgement is not None and done.step.judgement.completed_at is not None:
         judged_at = done.step.judgement.completed_at
         yield judged_at, execution_events.AnswerJudged, {"judgement": done.step.judgement}
-    fields = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
+    times = {"started_at": done.started_at, "completed_at": done.completed_at}
+    fields = {"step": done.step.without_items, **times, "usage": done.usage}
     yield (
         done.completed_at,
         execution_events.AgentStepCompleted,

@@ -28,9 +28,11 @@ from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
+from holdfast.runtime.attachments import MemoryAttachments
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
+from holdfast.runtime.stored_items import with_items_stored, with_stored_items
 
 LOGGER: Final = logging.getLogger("holdfast.model")
 """Logs waits for an endpoint in-process."""
@@ -75,7 +77,11 @@ class ModelCalls:
         request = ModelRequest(
             llm=limits.llm or state.llm or LLM(),
             system_prompt=self._system_prompt(state),
-            messages=await with_pictures(self._shown(state), self._attachments, shown=self._policy.images),
+            messages=await with_pictures(
+                await with_stored_items(self._shown(state), self._attachments),
+                self._attachments,
+                shown=self._policy.images,
+            ),
             tools=self._tools,
             max_output_tokens=limits.max_output_tokens,
             response_format=response_format,
@@ -84,6 +90,9 @@ class ModelCalls:
         )
         response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
+        # what lies in memory alone would be lost to whoever goes on with the state
+        lasting = None if isinstance(self._attachments, MemoryAttachments) else self._attachments
+        response = await with_items_stored(response, lasting)
         response = checked_catalog_calls(checked_calls(response, self._callable.values()), self._callable.values())
         return checked(response, response_format)
 

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import OPENAI, ModelApi
 from holdfast.runtime.prices import PriceList
+
+SECRET_CHARS_MIN: Final = 8
+"""Shorter keys are no secrets, and to strike them out would garble texts."""
 
 
 class ModelServer(NamedTuple):
@@ -32,10 +35,12 @@ class ProviderSettings:
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     api: ModelApi = OPENAI
+    think_tags: bool = False
+    """Whether an answer's text begins with reasoning between `<think>` and `</think>`."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, api: ModelApi = OPENAI) -> ProviderSettings:
-        """Read HOLDFAST_MODEL and the API's own: OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE."""
+        """Read HOLDFAST_MODEL, HOLDFAST_THINK_TAGS, and the API's own: OPENAI_BASE_URL, OPENAI_API_KEY or its file."""
         key = (environment.get(api.key_variable) or "").strip() or None
         file, source = environment.get(api.key_file_variable), api.key_variable
         if key is None and file:
@@ -55,6 +60,7 @@ class ProviderSettings:
             api_key=key,
             model=environment.get("HOLDFAST_MODEL") or None,
             api=api,
+            think_tags=_is_on(environment, "HOLDFAST_THINK_TAGS"),
         )
 
     @property
@@ -75,9 +81,13 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must never appear in our output: the key, and the address's password, query and fragment."""
+        """Texts that must never appear in our output: the key, and the address's password, query and fragment.
+
+        Shorter ones than SECRET_CHARS_MIN are none: a local server's `x` stands in many words.
+        """
         parts = urlsplit(self.base_url or "")
-        return tuple(word for word in (self.api_key, parts.password, parts.query, parts.fragment) if word)
+        words = (self.api_key, parts.password, parts.query, parts.fragment)
+        return tuple(word for word in words if word and len(word) >= SECRET_CHARS_MIN)
 
 
 def provider_of(model: Model) -> ProviderSettings | None:
@@ -97,6 +107,13 @@ def prices_of(model: Model, environment: Mapping[str, str] | None = None) -> Pri
     if provider is None:
         return make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
     return make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
+
+
+def _is_on(environment: Mapping[str, str], variable: str) -> bool:
+    text = (environment.get(variable) or "0").strip()
+    if text not in ("0", "1"):
+        raise InvalidInput(f"{variable} is {text!r}; set it to 1 or 0")
+    return text == "1"
 
 
 def _is_usable(url: str) -> bool:

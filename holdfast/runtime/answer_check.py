@@ -17,7 +17,12 @@ CUT_SHORT: Final = "length"
 
 
 def checked(response: InferenceResponse, response_format: ResponseFormat) -> InferenceResponse:
-    """Return `response` with its `format_problem` set; an answer with tool calls has none."""
+    """Return `response` with its `format_problem` set; an answer with tool calls has none.
+
+    A problem that the model's API has found already stays.
+    """
+    if response.format_problem is not None and not response.tool_calls:
+        return response
     problem = None if response.tool_calls else format_problem(response.text, response_format)
     if problem is not None and response.finish_reason == CUT_SHORT:
         problem = _line(f"the answer was cut at the output limit, answer more briefly; {problem}")

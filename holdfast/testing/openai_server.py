@@ -35,7 +35,14 @@ from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, 
 from holdfast.core.base.extras import install_command
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_wire_format import CREATED, Refusal, answer_pieces, error_body, read_request
+from holdfast.testing.openai_wire_format import (
+    CREATED,
+    Refusal,
+    answer_pieces,
+    error_body,
+    provider_fields,
+    read_request,
+)
 from holdfast.testing.script import Attempts, Reply, Script, Scripts, choose_turn, conversation_key, turn_number
 
 try:
@@ -134,7 +141,8 @@ class FakeOpenAI:
     Everything but `FakeOpenAI.in_thread` belongs into a running event loop. `port` 0 takes a free one. With a
     `ledger`, every model call is noted there: `started`, then `finished`, `failed` (a scripted error status),
     `disconnected` (by the client) or `dropped` (by the server); a request the API would refuse is only `refused`.
-    With an `api_key`, other keys get 401.
+    With an `api_key`, other keys get 401. Fields that providers behind this API want back, such as `reasoning_content`,
+    are taken from messages once an answer had them, and refused before, as OpenAI's own API refuses them.
     """
 
     def __init__(
@@ -148,6 +156,7 @@ class FakeOpenAI:
         self._records = OrderedDict[int, RequestRecord]()
         self._requests_count = 0
         self._attempts = Attempts()
+        self._sent_fields = frozenset[str]()
         self._closing = asyncio.Event()
         self._changed = asyncio.Event()
         app = web.Application(client_max_size=REQUEST_BYTES_MAX)
@@ -267,7 +276,7 @@ class FakeOpenAI:
             return _refuse(Refusal(f"The request is larger than {REQUEST_BYTES_MAX} bytes.", status=413))
         match request.method, request.path:
             case "POST", "/v1/chat/completions":
-                body = read_request(request.content_type, raw)
+                body = read_request(request.content_type, raw, self._sent_fields)
                 return _refuse(body) if isinstance(body, Refusal) else self._play(body)
             case "GET", "/v1/models":
                 names = ("scripted",) if self._scripts is None else self._scripts
@@ -286,6 +295,7 @@ class FakeOpenAI:
         try:
             turn = self._attempts.played(choose_turn(script, body), key)
             pieces = answer_pieces(turn, body)
+            self._sent_fields |= provider_fields(pieces)
         except Exception as problem:  # noqa: BLE001 - a script is the caller's code; 400 ends the run instead of a retry
             return _refuse(Refusal(f"The script raised {type(problem).__name__}: {problem}."))
         prompt, completion = turn.usage or (None, None)

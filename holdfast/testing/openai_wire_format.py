@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NoReturn, Self, assert_never, cast
@@ -359,8 +360,33 @@ class Refusal:
     status: int = 400
 
 
-def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
-    """Return the request's body, or the refusal the API would send: as strict as the strictest server behind it."""
+PROVIDER_FIELDS = ("reasoning_content", "reasoning_details", "extra_content", "thinking")
+"""What providers behind this API want back with their answers; OpenAI's own refuses such fields of a message."""
+
+
+def provider_fields(pieces: Sequence[bytes]) -> frozenset[str]:
+    """Return which of PROVIDER_FIELDS an answer has, given its body."""
+    whole = b"".join(pieces)
+    return frozenset(name for name in PROVIDER_FIELDS if f'"{name}"'.encode() in whole)
+
+
+def _plain(message: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """Return an assistant's message without `fields`, which the server takes back."""
+    plain = {name: value for name, value in message.items() if name not in fields}
+    if "extra_content" in fields and isinstance(calls := message.get("tool_calls"), list):
+        wire_calls = cast("list[dict[str, Any]]", calls)
+        plain["tool_calls"] = [{name: call[name] for name in call if name != "extra_content"} for call in wire_calls]
+    if "thinking" in fields and isinstance(parts := message.get("content"), list):
+        wire_parts = cast("list[dict[str, Any]]", parts)
+        plain["content"] = [part for part in wire_parts if part.get("type") != "thinking"] or ""
+    return plain
+
+
+def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozenset()) -> dict[str, Any] | Refusal:
+    """Return the request's body, or the refusal the API would send: as strict as the strictest server behind it.
+
+    Of PROVIDER_FIELDS an assistant's message may have `fields`: those that the server has sent itself.
+    """
     if content_type != "application/json":
         return Refusal(f"Unsupported content type: '{content_type}'; send application/json.")
     try:
@@ -372,6 +398,10 @@ def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
     request = cast("dict[str, Any]", body)
     if unknown := sorted(request.keys() - _ChatRequest.model_fields.keys() - UNCHECKED_FIELDS):
         return Refusal(f"Unrecognized request argument supplied: {unknown[0]}.", unknown[0])
+    if fields:
+        with suppress(AttributeError, TypeError, KeyError):  # another shape is refused below
+            own = [_plain(each, fields) if each["role"] == "assistant" else each for each in request["messages"]]
+            raw = json.dumps({**request, "messages": own}).encode()
     try:
         _ChatRequest.model_validate_json(raw)
     except ValidationError as problem:

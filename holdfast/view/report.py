@@ -173,8 +173,8 @@ def to_json_dict(report: Report) -> dict[str, Any]:
 
 
 def message_data(section: str, message: Message) -> dict[str, JsonValue]:
-    """Return a message as JSON-ready data, with the section it stands in."""
-    return {"section": section, **message.model_dump(mode="json")}
+    """Return a message as JSON-ready data, with the section it stands in and without its provider's items."""
+    return {"section": section, **message.model_dump(mode="json", exclude={"items"})}
 
 
 def _subagent(run: RunView) -> SubagentRow:

@@ -27,6 +27,7 @@ from holdfast.core.conversation.messages import (
     TextPart,
     ToolCall,
 )
+from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
@@ -89,10 +90,17 @@ parts = (
     | st.builds(ImagePart, url=texts.map("https://".__add__))
     | st.builds(StoredImagePart, attachment=attachments)
 )
+provider_items = st.builds(ProviderItem, route=texts, api=texts, model=texts, body=texts) | st.builds(
+    ProviderItem, route=texts, api=texts, body=st.just(""), digest=digests, size=counts
+)
 contents = texts | st.lists(parts, min_size=1, max_size=3).map(tuple)
 call_ids = st.text(min_size=1, max_size=20)
-said = st.builds(Message, role=st.sampled_from(["system", "assistant"]), content=texts, metadata=json_maps) | st.builds(
-    Message, role=st.just("user"), content=contents, metadata=json_maps
+said = (
+    st.builds(Message, role=st.sampled_from(["system", "assistant"]), content=texts, metadata=json_maps)
+    | st.builds(
+        Message, role=st.just("assistant"), content=texts, items=st.lists(provider_items, max_size=2).map(tuple)
+    )
+    | st.builds(Message, role=st.just("user"), content=contents, metadata=json_maps)
 )
 exchanges: st.SearchStrategy[tuple[Message, ...]] = st.lists(
     st.builds(ToolCall, id=call_ids, name=texts, arguments=json_maps), min_size=1, max_size=3, unique_by=_id_of
@@ -137,6 +145,8 @@ responses = st.builds(
     response_id=texts,
     cost=st.none() | st.floats(min_value=0, max_value=1e6),
     format_problem=st.none() | texts,
+    items=st.lists(provider_items, max_size=2).map(tuple),
+    dropped=st.lists(texts, max_size=2).map(tuple),
 )
 approvals = st.builds(
     Approval,

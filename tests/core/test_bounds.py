@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.base import bounds
+from holdfast.core.conversation.provider_items import ITEMS_BYTES_MAX
 
 
 def test_every_limit_names_a_positive_number_with_its_unit() -> None:
@@ -15,8 +16,8 @@ def test_a_question_and_a_definition_fit_one_start() -> None:
     assert bounds.QUESTION_BYTES_MAX + bounds.DEFINITION_BYTES_MAX < bounds.PAYLOAD_BYTES_MAX
 
 
-def test_text_reasoning_and_arguments_of_an_answer_fit_one_result() -> None:
-    answer = bounds.RESPONSE_BYTES_MAX + bounds.REASONING_BYTES_MAX + bounds.ARGUMENTS_BYTES_MAX
+def test_text_reasoning_arguments_and_items_of_an_answer_fit_one_result() -> None:
+    answer = bounds.RESPONSE_BYTES_MAX + bounds.REASONING_BYTES_MAX + bounds.ARGUMENTS_BYTES_MAX + ITEMS_BYTES_MAX
     texts = bounds.NAME_CHARS_MAX + bounds.MALFORMED_CHARS_MAX + bounds.CALL_ID_CHARS_MAX
     texts_about_calls = bounds.CALLS_KEPT_MAX * texts
     assert answer + texts_about_calls < bounds.PAYLOAD_BYTES_MAX

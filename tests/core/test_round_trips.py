@@ -107,6 +107,7 @@ from tests.core.strategies import (
     json_maps,
     messages,
     moments,
+    provider_items,
     responses,
     signals,
     states,
@@ -254,6 +255,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         left_by=st.none() | names,
     ),
     changes,
+    provider_items,
     tool_traits,
     st.builds(ToolReply, text=texts, stop=st.none() | texts, metadata=json_maps),
     st.builds(

@@ -126,4 +126,6 @@ def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settin
 
 def _json(entry: ExecutionRecord, state: AgentState | None) -> dict[str, Any]:
     data: dict[str, Any] = entry.model_dump(mode="json")
-    return data if state is None else {**data, "messages": [each.model_dump(mode="json") for each in state.messages]}
+    if state is None:
+        return data
+    return {**data, "messages": [each.model_dump(mode="json", exclude={"items"}) for each in state.messages]}

@@ -54,7 +54,7 @@ def message_tokens(message: Message, tool_output_chars_max: int | None = None) -
         tokens = MESSAGE_OVERHEAD + sum(_part_tokens(part) for part in content)
     if message.tool_call_id is not None:
         tokens += len(message.tool_call_id.encode())
-    tokens += sum(json_size(item.body) for item in message.items)
+    tokens += sum(item.sent_bytes for item in message.items)
     for call in message.tool_calls:
         tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.sent_arguments)
     return tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -56,6 +56,10 @@ class ErrorRecord(Frozen):
     source: str
 
 
+DROPPED_MAX: Final = 16
+"""The most names of parts of one answer that are not kept."""
+
+
 class InferenceResponse(Frozen):
     """The model's answer in our terms; `finish_reason` and `model` are the provider's own texts."""
 
@@ -72,6 +76,13 @@ class InferenceResponse(Frozen):
     """Why the answer breaks the response format, if it does; none when it asks for tools."""
     items: ProviderItems = Field(default=(), exclude_if=is_empty)
     """What the provider wants back with this answer; events do not have it."""
+    dropped: Annotated[tuple[str, ...], Field(max_length=DROPPED_MAX)] = Field(default=(), exclude_if=is_empty)
+    """Which parts of the provider's answer are not kept, by their names there."""
+
+    @property
+    def without_items(self) -> InferenceResponse:
+        """The answer as observers see it."""
+        return replace(self, items=()) if self.items else self
 
 
 class Outcome(StrEnum):
@@ -313,6 +324,18 @@ class AgentStep(JsonForm):
         """The model's answer as the conversation has it: with the text of the hook that changed it."""
         response = self.inference_response
         return response if self.revised is None or response is None else replace(response, text=self.revised.text)
+
+    @property
+    def without_items(self) -> AgentStep:
+        """The step as observers see it: without what the provider wants back."""
+        full, partial = self.inference_response, self.partial_response
+        if not ((full and full.items) or (partial and partial.items)):
+            return self
+        return replace(
+            self,
+            inference_response=full and full.without_items,
+            partial_response=partial and partial.without_items,
+        )
 
     @property
     def text_so_far(self) -> str:

@@ -89,9 +89,11 @@ def _model_ended(transition: Transition, event: ModelAnswered | ModelCancelled |
     """Keep the partial answer of the cancelled model call, and count its usage, as far as that is known."""
     partial: InferenceResponse | None = None
     if isinstance(event, ModelAnswered):
-        partial = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
+        partial = replace(
+            event.response, tool_calls=(), items=()
+        )  # it came to its end just then; its calls are not run any more
     elif isinstance(event, ModelCancelled):
-        partial = event.partial and replace(event.partial, tool_calls=())
+        partial = event.partial and replace(event.partial, tool_calls=(), items=())
     used = partial.usage if partial else Usage()
     cost = limit_checks.cost_of(transition, used, partial.cost, partial.model) if partial else 0.0
     model_result.count_wasted(

@@ -54,7 +54,7 @@ def withdraw(transition: Transition) -> None:
     transition.change(guarding=False)
     response = transition.step.inference_response
     if response is not None:
-        partial = replace(response, tool_calls=())
+        partial = replace(response, tool_calls=(), items=())
         transition.change_step(inference_response=None, partial_response=partial)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.steps import ErrorRecord
@@ -33,8 +34,9 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     transition.spend(response.usage + event.failed_usage, cost + wasted)
     if transition.counting:
         transition.change(next_input_max=response.usage.input_tokens)
-    observed = replace(response, items=()) if response.items else response
-    transition.emit(InferenceResponseReceived, response=observed)
+    for name in response.dropped:  # one warning each: later answers that lack another part add no text of their own
+        transition.warn(f"the model's answer had a part that is not kept: {name[:WORD_CHARS_MAX]}")
+    transition.emit(InferenceResponseReceived, response=response.without_items)
 
 
 def count_failure(transition: Transition, event: ModelFailed) -> None:

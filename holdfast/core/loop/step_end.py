@@ -80,7 +80,7 @@ def hold_back(transition: Transition) -> None:
     if response.tool_calls:
         transition.change_step(revised=RevisedAnswer(text="", hook=trigger))
     else:
-        transition.change_step(inference_response=None, partial_response=response)
+        transition.change_step(inference_response=None, partial_response=response.without_items)
         _mark_invalid(transition, response.format_problem)
     text = f"the run ended before its {trigger} hooks had passed the answer"
     error = ErrorRecord(type=ANSWER_HELD_BACK, message=text, source=trigger)
@@ -147,7 +147,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
     )
     transition.emit(
         AgentStepCompleted,
-        step=step,
+        step=step.without_items,
         started_at=done.started_at,
         completed_at=done.completed_at,
         duration_seconds=done.duration.total_seconds(),

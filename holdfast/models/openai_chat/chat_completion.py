@@ -27,6 +27,14 @@ from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.openai_chat.chat_items import items_of, not_kept, thinking_of
+from holdfast.models.openai_chat.think_tags import split
+
+FILTERED: Final = "content_filter"
+"""The finish reason of an answer that the endpoint has withheld."""
+
+TOO_LARGE: Final = "reasoning (more than is kept)"
+"""What an answer names that lacks the reasoning its provider wants back."""
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
 
@@ -87,6 +95,10 @@ class _Function(BaseModel):
     arguments: Annotated[str, BeforeValidator(arguments_of)] = ""
 
 
+def _old_function(value: object) -> object:
+    return value if fields_of(value) else None
+
+
 class _Call(BaseModel):
     id: Text = ""
     function: _Function
@@ -104,6 +116,14 @@ class _Message(BaseModel):
     reasoning_content: Text = ""
     refusal: Text = ""
     tool_calls: Annotated[list[_Call], BeforeValidator(_first_calls)] = Field(default_factory=list[_Call])
+    function_call: Annotated[_Function | None, BeforeValidator(_old_function)] = None
+
+    @property
+    def calls(self) -> list[_Call]:
+        """The calls; of a server from before there were tools, its one call, without an id."""
+        if self.tool_calls or self.function_call is None:
+            return self.tool_calls
+        return [_Call(function=self.function_call)]
 
 
 class _Choice(BaseModel):
@@ -111,8 +131,16 @@ class _Choice(BaseModel):
     finish_reason: Text = ""
 
 
+def _with_message(choice: object) -> object:
+    """Azure's filter leaves nothing of an answer but its finish reason: no message at all."""
+    fields = fields_of(choice)
+    if fields.get("message") is None and fields.get("finish_reason") == FILTERED:
+        return {**fields, "message": {}}
+    return choice
+
+
 def _first_choice(value: object) -> object:
-    return cast("list[object]", value)[:1] if isinstance(value, list) else value
+    return [_with_message(each) for each in cast("list[object]", value)[:1]] if isinstance(value, list) else value
 
 
 def _details(value: object) -> object:
@@ -188,13 +216,19 @@ def fields_of(value: object) -> dict[str, object]:
 
 
 def read_answer(
-    completion: object, *, input_max: Callable[[], int], output_max: int | None = None
+    completion: object,
+    *,
+    input_max: Callable[[], int],
+    output_max: int | None = None,
+    route: str = "",
+    think_tags: bool = False,
 ) -> InferenceResponse:
-    """Return the answer that a parsed `completion` is; raise UnusableAnswer.
+    """Return the answer that a parsed `completion` of `route` is; raise UnusableAnswer.
 
     Usage that is missing or impossible is replaced by what the call can have used at the most: `input_max`, and a token
     for each byte received, up to `output_max` (a budget must hold with an endpoint that reports none).
-    A refusal is the answer's text; its finish reason is what the provider says.
+    A refusal is the answer's text; its finish reason is what the provider says. With `think_tags` what the text has
+    between these is reasoning.
     """
     try:
         data = _Completion.model_validate(completion)
@@ -202,20 +236,29 @@ def read_answer(
         raise UnusableAnswer(NO_COMPLETION) from None
     choice = data.choices[0]
     message, usage = choice.message, data.usage
+    raw_choice = fields_of(cast("list[object]", fields_of(completion)["choices"])[0])
+    raw, model = fields_of(raw_choice.get("message")), clamped(data.model, WORD_CHARS_MAX)
+    items, whole = items_of(raw, route=route, model=model)
+    thought = message.reasoning_content or message.reasoning or encodable(thinking_of(raw.get("content")))
+    text, tagged = split(message.content) if think_tags else (message.content, "")
     # an answer with words that reports 0 tokens is counted by its bytes
-    silent = usage.completion_tokens == 0 and message == _Message()
+    silent = usage.completion_tokens == 0 and message == _Message() and not items
     received = 0 if usage.completion_tokens or silent else len(message.model_dump_json().encode())
+    if received:  # signed or encrypted reasoning was produced as well; its plain text is counted already
+        received += max(0, sum(len(item.body) for item in items) - len(message.reasoning_content))
     return InferenceResponse(
         # a refusal comes in place of content, as the answer that the user is to read
-        text=clamped_json(message.content + message.refusal, RESPONSE_BYTES_MAX),
-        reasoning=clamped_json(message.reasoning_content or message.reasoning, REASONING_BYTES_MAX),
-        tool_calls=_calls(message.tool_calls, cut=choice.finish_reason in CUT_OFF),
+        text=clamped_json(text + message.refusal, RESPONSE_BYTES_MAX),
+        reasoning=clamped_json(thought or tagged, REASONING_BYTES_MAX),
+        tool_calls=_calls(message.calls, cut=choice.finish_reason in CUT_OFF),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=answered_usage(
             usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max, usage.parts
         ),
-        model=clamped(data.model, WORD_CHARS_MAX),
+        model=model,
         response_id=clamped(data.id, WORD_CHARS_MAX),
+        items=items,
+        dropped=not_kept(raw, raw_choice) if whole else (*not_kept(raw, raw_choice), TOO_LARGE),
     )
 
 

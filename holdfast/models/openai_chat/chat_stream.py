@@ -20,11 +20,13 @@ from holdfast.models.openai_chat.chat_completion import (
     NO_COMPLETION,
     ErrorInAnswer,
     UnusableAnswer,
-    content_of,
     fields_of,
     parsed,
     reported,
 )
+from holdfast.models.openai_chat.chat_items import REASONING
+from holdfast.models.openai_chat.item_deltas import ItemDeltas
+from holdfast.models.openai_chat.think_tags import ThinkTags
 from holdfast.models.openai_chat.tool_call_deltas import Calls, joined, word_of
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -99,7 +101,9 @@ class StreamedAnswer:
     finish reason (or [DONE]) has arrived: at most the usage is missing then.
     """
 
-    def __init__(self, listener: AnswerListener | None = None, *, streamed: bool = True) -> None:
+    def __init__(
+        self, listener: AnswerListener | None = None, *, streamed: bool = True, think_tags: bool = False
+    ) -> None:
         self.usage: Usage | None = None
         self.complete = False
         self.done = False
@@ -110,8 +114,11 @@ class StreamedAnswer:
         self._event = ""
         self._data: list[bytes] = []
         self._received = self._content_chars = self._choices = self._data_bytes = 0
-        self._texts = {name: StringIO() for name in ("content", "reasoning_content", "refusal")}
-        self._calls = Calls()
+        self._texts = {name: StringIO() for name in ("content", REASONING, "reasoning", "refusal")}
+        self._calls, self._old_call = Calls(), Calls()
+        self._items = ItemDeltas()
+        self._tags = ThinkTags() if think_tags else None
+        self._has_reasoning = self._has_logprobs = False
         self._words = {"id": "", "model": "", "finish_reason": ""}
         self._usage: object = None
         self._fresh_text: list[str] = []
@@ -168,13 +175,22 @@ class StreamedAnswer:
             with suppress(UnusableAnswer):  # cut within a line
                 for line in self._lines.end():
                     self._take_line(line)
+            if self._tags is not None:
+                shown, tagged = self._tags.rest()
+                self._fresh_text.append(shown)
+                self._fresh_reasoning.append(tagged)
             self._report()
         # no finish reason: half a tool call would run with half its arguments
         if not self.complete:
             raise UnusableAnswer(NO_STREAM) if not self._choices else AnswerCut
         message: dict[str, object] = {name: joined(text) for name, text in self._texts.items()}
-        message["tool_calls"] = [call.wire() for call in self._calls.all]
-        choice = {"message": message, "finish_reason": self._words["finish_reason"]}
+        if not self._has_reasoning:  # an empty one is something else than none
+            del message[REASONING]
+        elif self._texts["reasoning"].tell():  # a server that changes the name on the way
+            message[REASONING] = joined(self._texts["reasoning"]) + joined(self._texts[REASONING])
+        message |= self._items.message()
+        message["tool_calls"] = [call.wire() for call in self._calls.all or self._old_call.all]
+        choice = {"message": message, "finish_reason": self._words["finish_reason"], "logprobs": self._has_logprobs}
         return {**self._words, "choices": [choice] if self._choices else [], "usage": self._usage}
 
     def _whole(self) -> object:
@@ -249,38 +265,57 @@ class StreamedAnswer:
         # a server that only pretends to stream puts the whole message where the difference belongs
         delta = choice.get("delta") or (choice.get("message") if self._choices == 1 else None)
         self._take_delta(fields_of(delta))
+        self._has_logprobs = self._has_logprobs or bool(choice.get("logprobs"))
         # null until the last chunk; nothing of the answer's text follows it
         if finish := word_of(choice.get("finish_reason")):
             self._words["finish_reason"] = finish
             self.complete = True
 
     def _take_delta(self, delta: dict[str, object]) -> None:
-        text, refusal = _content(delta.get("content")), _text(delta.get("refusal"))
+        try:
+            text, thinking, chars = self._items.take_content(delta.get("content"), self._texts["content"])
+            chars += self._items.take(delta)
+        except ValueError:  # nested too deeply
+            raise UnusableAnswer(NO_COMPLETION) from None
+        refusal = _text(delta.get("refusal"))
         # DeepSeek and llama.cpp say reasoning_content, OpenRouter and newer vLLM reasoning
-        reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        own = _text(delta.get(REASONING))
+        thought = own or _text(delta.get("reasoning"))
+        reasoning = thought or thinking
+        self._has_reasoning = self._has_reasoning or isinstance(delta.get(REASONING), str)
         if text or refusal or reasoning:
             self._texts["content"].write(text)
             self._texts["refusal"].write(refusal)
-            self._texts["reasoning_content"].write(reasoning)
-            self._fresh_text.append(text + refusal)
-            self._fresh_reasoning.append(reasoning)
-            self._content_chars += len(text) + len(refusal) + len(reasoning)
-        calls = delta.get("tool_calls")
-        if calls:
-            if not isinstance(calls, list):
-                raise UnusableAnswer(NO_COMPLETION)
-            # a delta may hold pieces of several parallel calls
-            self._content_chars += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
+            self._texts[REASONING if own else "reasoning"].write(thought)
+            shown, tagged = (text, "") if self._tags is None else self._tags.take(text)
+            self._fresh_text.append(shown + refusal)
+            self._fresh_reasoning.append(reasoning + tagged)
+        self._content_chars += len(text) + len(refusal) + len(reasoning) + chars
+        self._take_calls(delta)
         if self._content_chars > ANSWER_CHARS_MAX:
             raise UnusableAnswer(f"the answer has more than {ANSWER_CHARS_MAX:,} characters")
 
+    def _take_calls(self, delta: dict[str, object]) -> None:
+        calls, old = delta.get("tool_calls"), delta.get("function_call")
+        try:
+            if calls:
+                if not isinstance(calls, list):
+                    raise UnusableAnswer(NO_COMPLETION)
+                # a delta may hold pieces of several parallel calls
+                self._content_chars += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
+            elif old:  # before there were tools an answer had one call, without an id
+                self._content_chars += self._old_call.take({"index": 0, "function": old})
+        except ValueError:  # nested too deeply
+            raise UnusableAnswer(NO_COMPLETION) from None
+
     def _report(self, *, changed: bool = False) -> None:
-        call_bytes = self._calls.bytes - self._reported_call_bytes
+        all_bytes = self._calls.bytes + self._old_call.bytes
+        call_bytes = all_bytes - self._reported_call_bytes
         if not self._fresh_text and not call_bytes and not changed:
             return
         # half a surrogate pair cannot be sent on; the joined answer has the whole character
         text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
-        self._fresh_text, self._fresh_reasoning, self._reported_call_bytes = [], [], self._calls.bytes
+        self._fresh_text, self._fresh_reasoning, self._reported_call_bytes = [], [], all_bytes
         if self._listener is not None:
             model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
             usage = self.usage if changed else None
@@ -290,13 +325,3 @@ class StreamedAnswer:
 def _text(value: object) -> str:
     """Return a text, even half a character, whose other half comes in the next event; no text for any other value."""
     return value if isinstance(value, str) else ""
-
-
-def _content(value: object) -> str:
-    """The same, or a list of content parts as their texts."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return content_of(value)
-    except ValueError:
-        raise UnusableAnswer(NO_COMPLETION) from None

@@ -39,14 +39,17 @@ class Response(Protocol):
 
 
 class ErrorStatus(Exception):
-    """The endpoint answered with an error status; `words` is the text of its body, at most ERROR_BYTES_MAX."""
+    """The endpoint answered with an error status; `words` is the text of its body, at most ERROR_BYTES_MAX.
+
+    `error` is the body's error object, any JSON value; none where it has none.
+    """
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"the endpoint answered {status}")
         self.status = status
         # HTTP/2 sends names in lower case, HTTP/1.1 servers as they like
         self.headers = {name.lower(): value for name, value in headers.items()}
-        self.words = _words(body)
+        self.words, self.error = _words(body)
 
 
 async def refuse_errors(response: Response) -> None:
@@ -64,13 +67,15 @@ async def refuse_errors(response: Response) -> None:
     raise ErrorStatus(response.status_code, response.headers, bytes(body))
 
 
-def _words(body: bytes) -> str:
+def _words(body: bytes) -> tuple[str, object]:
     text = body.decode("utf-8", "replace")
     try:
         # the forms differ: {error: {message}}, {detail: [...]}, {message}, plain text; the words alone are kept
-        return words_of(json.loads(text))
+        parsed: object = json.loads(text)
+        words = words_of(parsed)
     except (ValueError, RecursionError):
-        return text
+        return text, None
+    return words, cast("dict[str, object]", parsed).get("error") if isinstance(parsed, dict) else None
 
 
 def words_of(error: object) -> str:

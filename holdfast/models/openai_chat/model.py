@@ -20,9 +20,11 @@ from holdfast.core.conversation.messages import Content, ImagePart, Message, Par
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import read_answer
+from holdfast.models.openai_chat.chat_items import wire_messages
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import ErrorStatus, refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.openai_chat.refused_calls import refused_call
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.models.openai_chat.request_sent import calling_when_sent, trace_sending
 from holdfast.models.options import options_problem
@@ -84,7 +86,7 @@ class OpenAIChat(Model):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `provider_errors` in this package lists them."""
-        stream = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        stream = StreamedAnswer(request.listener, streamed=request.llm.stream, think_tags=self.settings.think_tags)
         # until the transport sends it a failure is free: no name, no connection, no TLS
         _report(request, AnswerPart(sent=False))
         try:
@@ -95,6 +97,8 @@ class OpenAIChat(Model):
             raise
         except Exception as error:
             _report_rest(request, stream)
+            if (answer := refused_call(error, request, self.settings, stream.usage)) is not None:
+                return answer
             # usage that came before the break is reported, and better than a bound
             failure = provider_failure(error, self.settings, stream.usage or NOTHING_USED)
             if failure is None:
@@ -122,7 +126,8 @@ class OpenAIChat(Model):
     async def _asked(
         self, client: AsyncOpenAI, model: str, request: ModelRequest, output_max: int | None, stream: StreamedAnswer
     ) -> InferenceResponse:
-        messages, tools = _wire_messages(request), wire_tools(request)
+        route: str = getattr(self.settings, "route", "")
+        messages, tools = _wire_messages(request, route), wire_tools(request)
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
         # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
@@ -152,7 +157,13 @@ class OpenAIChat(Model):
             if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
                 raise
         # our own reading: the client's types are not validated
-        response = read_answer(stream.end(), input_max=lambda: input_bound(request), output_max=output_max)
+        response = read_answer(
+            stream.end(),
+            input_max=lambda: input_bound(request),
+            output_max=output_max,
+            route=route,
+            think_tags=self.settings.think_tags,
+        )
         if stream.plain and request.listener is not None:
             request.listener(
                 AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
@@ -205,10 +216,11 @@ async def _receive(chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: 
                     pass
 
 
-def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    prompt, messages = request.system_prompt, [_wire_message(message) for message in request.messages]
+def _wire_messages(request: ModelRequest, route: str) -> list[dict[str, Any]]:
+    prompt = request.system_prompt
+    messages = wire_messages(((message, _wire_message(message)) for message in request.messages), route)
     if isinstance(request.response_format, JsonObjectFormat):
-        texts = (prompt, *(each["content"] or "" for each in messages))
+        texts = (prompt, *(message.text for message in request.messages))
         if not any("json" in text.lower() for text in texts):
             prompt = f"{prompt}\n\n{JSON_INSTRUCTION}".lstrip()
     return [{"role": "system", "content": prompt}, *messages] if prompt else messages

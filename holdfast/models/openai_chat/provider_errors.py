@@ -69,13 +69,13 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             text = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
             return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
-            refused, words = refusal_within(error.error), _redacted(words_of(error.error), settings)
+            refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)
             return _failure(f"the model endpoint {where} failed in its answer: {words}", refused, usage)
         case UnusableAnswer():
             return _failure(f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
         # a body that the client itself could not read
         case APIError():
-            text = f"{where}: {_redacted(str(error), settings)}"
+            text = f"{where}: {redacted(str(error), settings)}"
             return _failure(text, Refusal("UnusableAnswer", again=True), usage)
         case InvalidInput():
             return _failure(error.message, Refusal("InvalidInput", again=False, free=True), usage)
@@ -94,7 +94,7 @@ def is_broken_connection(error: Exception) -> bool:
 
 def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:
     refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
-    words = _redacted(error.words, settings)
+    words = redacted(error.words, settings)
     text = f"the model endpoint {settings.endpoint} answered {error.status}"
     return _failure(f"{text}: {words}" if words else text, refused)
 
@@ -128,7 +128,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _redacted(text: str, settings: ProviderSettings) -> str:
+def redacted(text: str, settings: ProviderSettings) -> str:
+    """Return an endpoint's text in one line, without secrets and bounded."""
     for secret in settings.secrets:
         # gateways quote the Authorization header in their refusals
         text = text.replace(secret, "[secret]")

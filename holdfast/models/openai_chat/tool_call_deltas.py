@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, WORD_CHARS_MAX
 from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, UnusableAnswer, arguments_of, fields_of
+from holdfast.models.openai_chat.chat_items import merge
 
 
 class _Call:
@@ -18,11 +19,13 @@ class _Call:
         self.name = ""
         self.arguments = StringIO()
         self.is_function = False
+        self.extra: dict[str, object] = {}
 
     def wire(self) -> dict[str, Any]:
         # a custom tool's call has no function; the reader refuses it as it would in a plain answer
         function = {"name": self.name, "arguments": joined(self.arguments)} if self.is_function else None
-        return {"id": self.id, "function": function}
+        call = {"id": self.id, "function": function}
+        return {**call, "extra_content": self.extra} if self.extra else call
 
 
 class Calls:
@@ -61,7 +64,8 @@ class Calls:
             call.name = (call.name + name)[: 2 * WORD_CHARS_MAX]
         # pieces are cut anywhere, also within an escape: they are read when all have come
         call.arguments.write(arguments)
-        return len(id_) + len(name) + len(arguments)
+        extra = fields_of(fields.get("extra_content"))  # Gemini's signature comes with the first piece
+        return len(id_) + len(name) + len(arguments) + (merge(call.extra, extra) if extra else 0)
 
     def _call_of(self, index: object, id_: str, name: str, arguments: str) -> _Call | None:
         """Return the call that a fragment belongs to, none beyond CALLS_KEPT_MAX."""
