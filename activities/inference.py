@@ -130,7 +130,7 @@ class Inference:
         opening = transcript.opening
         compiler, tools = opening.definition.context.compiler, await self._offered(opening)
         request = ModelRequest(
-            llm=opening.definition.llm,
+            llm=call.llm or opening.definition.llm,
             system_prompt=self._system_prompt(opening, call),
             messages=await with_pictures(
                 self._compiled(transcript, call), self._attachments, shown=opening.definition.context.images
@@ -141,6 +141,7 @@ class Inference:
             listener=progress.add,
             # what a compiler or a prompt's function adds was not counted by the workflow
             input_max=call.input_max if compiler is None and not opening.prompts else None,
+            may_fall_back=call.may_fall_back,
         )
         answer = checked_calls(await self._response(request, call, progress), tools.values())
         if opening.search and opening.mcp is not None and self._mcp is not None:

@@ -286,4 +286,5 @@ class Catalog:
             search=search,
             # a synchronous read would block heartbeats and all other calls of the worker
             prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
+            fallback_prices=tuple([await asyncio.to_thread(self._prices.of, model) for model in request.fallback]),
         )

@@ -20,7 +20,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from holdfast.core.agent.definition import LLM
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import Prices
 from holdfast.core.base.validation_errors import problem_text
@@ -113,10 +112,8 @@ class PriceList:
 
     def priced(self, llm: LLM) -> LLM:
         """Return `llm` with its prices, if known; its own come first."""
-        if llm.prices is not None:
-            return llm
-        prices = self.of(llm.model)
-        return llm if prices is None else replace(llm, prices=prices)
+        own = llm.prices or self.of(llm.model)
+        return llm.priced(own, [route.prices or self.of(route.model) for route in llm.fallback])
 
 
 def read_prices(path: Path) -> dict[str, Prices]:

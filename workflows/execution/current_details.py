@@ -17,7 +17,16 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base import bounds
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.amounts import ESTIMATED, dollars, duration, in_full, moment, short_dollars, token_count
+from holdfast.core.conversation.amounts import (
+    ESTIMATED,
+    WORKERS_MODEL,
+    dollars,
+    duration,
+    in_full,
+    moment,
+    short_dollars,
+    token_count,
+)
 from holdfast.core.conversation.decision_text import DONE
 from holdfast.core.conversation.display_text import call_line
 from holdfast.core.conversation.handoffs import Handoff
@@ -26,6 +35,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
+    Fallback,
     OpenCall,
     Outcome,
     StepExecution,
@@ -307,7 +317,13 @@ def _steps(
 def _row(step: AgentStep, width: int, took: str) -> Row:
     usage = step.usage
     tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
-    return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
+    fell_back = f" ({_fallback(step.fallbacks, width)})" if step.fallbacks else ""
+    return str(step.number), f"{_deeds(step, width)}{fell_back}", took, tokens, short_dollars(step.cost, step.unpriced)
+
+
+def _fallback(fallbacks: Sequence[Fallback], width: int) -> str:
+    """Return which model answered in place of which."""
+    return f"{code(fallbacks[-1].to, width)} instead of {code(fallbacks[0].route or WORKERS_MODEL, width)}"
 
 
 def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[StepExecution]) -> Row:

@@ -59,7 +59,7 @@ def opening_of(
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
     """Return the model with the prices of the worker's table, where the definition has none."""
-    return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
+    return llm.priced(catalog.prices, catalog.fallback_prices)
 
 
 async def resolved(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Protocol, cast
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import (
@@ -19,7 +20,7 @@ from holdfast.core.agent.policies import (
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, is_none
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -47,6 +48,9 @@ SUBAGENTS_MAX: Final = 64
 
 HANDOFFS_MAX: Final = 64
 """The most agents that one agent may hand the conversation to."""
+
+FALLBACKS_MAX: Final = 8
+"""The most routes that one agent may fall back to."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
 """The longest that a model call is retried: every attempt that costs tokens writes a few events."""
@@ -88,6 +92,21 @@ Text = Annotated[str, AfterValidator(_encodable)]
 Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
 
 
+class FallbackRoute(Frozen):
+    """A model that answers where those before it cannot. `prices` are what its tokens cost."""
+
+    model: str = Field(min_length=1, max_length=200)
+    prices: Prices | None = Field(default=None, exclude_if=is_none)
+
+
+def _fallback_route(value: object) -> object:
+    return {"model": value} if isinstance(value, str) else value
+
+
+FallbackChoice = Annotated[FallbackRoute, BeforeValidator(_fallback_route, json_schema_input_type=str | FallbackRoute)]
+"""A route to fall back to; its name is enough."""
+
+
 class LLM(Frozen):
     """Which model answers and how; without `model` it is the worker's HOLDFAST_MODEL.
 
@@ -96,6 +115,9 @@ class LLM(Frozen):
 
     Address and key are the worker's environment and never travel. `prices` are what its tokens cost; without them
     `max_cost` limits nothing, which the state says as a warning.
+
+    `fallback` are the models that a step asks in turn when the one before is away, overloaded or out of quota. The next
+    step begins with `model` again.
     """
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
@@ -103,6 +125,20 @@ class LLM(Frozen):
     max_output_tokens: int | None = Field(default=None, gt=0)
     stream: bool = True
     prices: Prices | None = None
+    fallback: tuple[FallbackChoice, ...] = Field(default=(), max_length=FALLBACKS_MAX, exclude_if=is_empty)
+
+    def priced(self, prices: Prices | None, fallback_prices: Sequence[Prices | None]) -> LLM:
+        """Return the settings with these prices, of `model` and of each fallback, where they have none of their own."""
+        known = zip(self.fallback, fallback_prices, strict=True)
+        fallback = tuple(replace(route, prices=found) if route.prices is None else route for route, found in known)
+        return replace(self, prices=prices if self.prices is None else self.prices, fallback=fallback)
+
+    def after(self, fallbacks: int) -> LLM:
+        """Return the settings for the call after so many `fallbacks` of its step: that route's."""
+        if not fallbacks:
+            return self
+        route = self.fallback[fallbacks - 1]
+        return replace(self, model=route.model, prices=route.prices)
 
 
 class AgentDefinition(Frozen):

@@ -28,6 +28,7 @@ from holdfast.core.conversation.steps import CallStage, OpenCall
 from holdfast.core.loop import (
     cancellation,
     compaction,
+    fallbacks,
     handoffs,
     headroom,
     input_guard,
@@ -409,6 +410,12 @@ def _cancelled(transition: Transition) -> None:
 
 def _model_failed(transition: Transition, event: ModelFailed) -> None:
     if not cancellation.awaits_model(transition):
+        return
+    if fallbacks.take_next(transition, event):
+        if limit_checks.refuses_unpriced(transition) or limit_checks.before_call(transition):
+            _end(transition)
+        else:
+            step_start.ask_model(transition)
         return
     input_guard.abandon(transition)
     model_result.count_failure(transition, event)

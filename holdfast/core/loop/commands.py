@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import HookContext, HookTraits
 from holdfast.core.conversation.input_requests import InputResponse
 from holdfast.core.conversation.messages import ToolCall
@@ -30,6 +30,9 @@ class CallModel:
     `room` is what the budget alone leaves for the answer. Failed attempts use it up (`usage.room_after`, with this
     `input_weight`): the rest bounds the next attempt, and without any there is none. `input_max` is the most tokens
     that the input can have; none where nothing depends on that.
+
+    `llm` is what the step has fallen back to; none for the agent's own. With `may_fall_back` another route answers when
+    this one cannot: it is tried for a few seconds only (`retries.patience_of`).
     """
 
     step_number: int
@@ -37,6 +40,8 @@ class CallModel:
     room: int | None = None
     input_weight: float = 1.0
     input_max: int | None = None
+    llm: LLM | None = None
+    may_fall_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,11 @@ def count_summary(transition: Transition) -> None:
 
 
 def model_call(transition: Transition) -> CallModel:
-    """Return the step's model call, with its output limits."""
-    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)))
+    """Return the step's model call, with its output limits and the route that it has come to."""
+    step, may_fall_back = transition.step, transition.fallbacks_left > 0
+    llm = transition.llm if step.fallbacks else None
+    allowed = _allowed(transition, next_input(transition))
+    return CallModel(step.number, *allowed, llm=llm, may_fall_back=may_fall_back)
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:

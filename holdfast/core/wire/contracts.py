@@ -203,6 +203,7 @@ class ToolsRequest(Frozen):
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
+    fallback: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
@@ -223,6 +224,7 @@ class ToolsRequest(Frozen):
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,
+            fallback=tuple(route.model for route in definition.llm.fallback),
             mcp=mcp,
             code=definition.code,
             loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
@@ -247,6 +249,8 @@ class ToolCatalog(Frozen):
     prompts: bool = Field(default=False, exclude_if=operator.not_)
     """Whether functions make prompts of its capabilities, for each model call."""
     prices: Prices | None = None
+    fallback_prices: tuple[Prices | None, ...] = Field(default=(), exclude_if=is_empty)
+    """Those of the models that it falls back to, in their order."""
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
     search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
@@ -396,6 +400,9 @@ class InferenceInput(SparseForm):
     run: RunFacts | None = None
     continues: Id | None = None
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
+    llm: LLM | None = None
+    """The model that the step has fallen back to; none for the opening's."""
+    may_fall_back: bool = False
 
 
 class InferenceAnswer(SparseForm):
