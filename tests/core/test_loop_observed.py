@@ -63,8 +63,8 @@ def of(run: Run, kind: type[Observed]) -> list[Observed]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def test_there_are_twenty_seven_kinds() -> None:
-    assert len(KINDS) == 27
+def test_there_are_twenty_eight_kinds() -> None:
+    assert len(KINDS) == 28
 
 
 def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:

@@ -42,7 +42,7 @@ async def test_a_step_whose_endpoint_is_gone_is_answered_by_the_next_one(serve: 
 
 async def test_the_last_models_failure_fails_the_run_and_every_attempt_is_counted(serve: Serve) -> None:
     away = [Reply(status=503, text="we are moving house")] * 20
-    async with serve({"first": [Reply(status=402, text="no credit")], "second": away}) as served:
+    async with serve({"first": [Reply(status=402, text="no credit")], "second": away}, [add]) as served:
         execution_id = await served.client.start(AGENT, "How much is it?")
         with pytest.raises(ExecutionFailed, match="moving house"):
             await served.client.result(execution_id)

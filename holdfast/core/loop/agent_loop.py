@@ -28,7 +28,6 @@ from holdfast.core.conversation.steps import CallStage, OpenCall
 from holdfast.core.loop import (
     cancellation,
     compaction,
-    fallbacks,
     handoffs,
     headroom,
     input_guard,
@@ -411,11 +410,8 @@ def _cancelled(transition: Transition) -> None:
 def _model_failed(transition: Transition, event: ModelFailed) -> None:
     if not cancellation.awaits_model(transition):
         return
-    if fallbacks.take_next(transition, event):
-        if limit_checks.refuses_unpriced(transition) or limit_checks.before_call(transition):
-            _end(transition)
-        else:
-            step_start.ask_model(transition)
+    if model_result.fall_back(transition, event):
+        (_end if limit_checks.before_call(transition) else step_start.ask_model)(transition)
         return
     input_guard.abandon(transition)
     model_result.count_failure(transition, event)
