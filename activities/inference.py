@@ -144,6 +144,7 @@ class Inference:
             listener=progress.add,
             # what a compiler or a prompt's function adds was not counted by the workflow
             input_max=call.input_max if compiler is None and not opening.prompts else None,
+            may_fall_back=call.may_fall_back,
         )
         answer = await with_items_stored(await self._response(request, call, progress), self._attachments)
         answer = checked_calls(answer, tools.values())

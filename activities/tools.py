@@ -42,16 +42,9 @@ from holdfast.core.tools.tool_search import too_many, with_search
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
-from holdfast.core.wire.contracts import (
-    REPLY_KIND,
-    RESOLVE_TOOLS_ACTIVITY,
-    TAKE_UP_ACTIVITY,
-    TOOLS_BUSY,
-    PickupTime,
-    ToolCatalog,
-    ToolsRequest,
-)
+from holdfast.core.wire.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, TAKE_UP_ACTIVITY, TOOLS_BUSY, PickupTime
 from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
@@ -300,4 +293,5 @@ class Catalog:
             search=search,
             prices=await asyncio.to_thread(self._prices.of, request.model),
             window=window,
+            fallback=await asyncio.to_thread(self._prices.known_routes, request.fallback),
         )

@@ -24,7 +24,10 @@ CALL_CHARS_MAX = 40
 
 
 def model_of(state: AgentState) -> str:
-    """Return the model's name: the agent's own, else that of the latest answer; empty before the first."""
+    """Return the model's name: the one fallen back to, the agent's own, else the latest answer's; empty before it."""
+    step = state.execution.current_step if state.execution else None
+    if step is not None and step.fallbacks:
+        return step.fallbacks[-1].to
     response = state.last_step.inference_response if state.last_step else None
     return (state.llm.model if state.llm else None) or (response.model if response else "")
 

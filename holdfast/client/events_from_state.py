@@ -61,6 +61,8 @@ def reconstructed(state: AgentState, agent: str) -> Iterator[AnyObserved]:
 def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
     """Yield what happened in a step: when, the event's class, and its own fields."""
     yield done.started_at, execution_events.AgentStepStarted, {}
+    for fallback in done.step.fallbacks:
+        yield fallback.at, execution_events.ModelFellBack, {"fallback": fallback}
     if done.step.inference_response is not None:
         answered_at = min((each.started_at for each in done.step.tool_executions), default=done.completed_at)
         response = done.step.inference_response.without_items

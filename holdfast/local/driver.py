@@ -426,7 +426,7 @@ class LocalDriver(Generic[AnswerT]):
         state = first_run(state, definition, agent_id=agent_id, at=at, parent_agent_id=self._parent_agent_id)
         llm = state.llm or definition.llm
         priced = self._prices.priced(llm)
-        return state if priced is llm else state.with_llm(priced, at=state.updated_at)
+        return state if priced == llm else state.with_llm(priced, at=state.updated_at)
 
     def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901  # one case per command
         match command:

@@ -18,7 +18,7 @@ from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds
+from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds, patience_of
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.conversation.messages import Message
@@ -71,11 +71,11 @@ class ModelCalls:
         self._tools = tuple(shown)
         self._view: ContextView | None = None
 
-    async def answer(self, state: AgentState, limits: CallModel, progress: Progress) -> InferenceResponse:
+    async def answer(self, state: AgentState, command: CallModel, progress: Progress) -> InferenceResponse:
         """Return the model's answer to the conversation in `state`; `progress` follows it as it arrives."""
         response_format = state.context.response_format
         request = ModelRequest(
-            llm=limits.llm or state.llm or LLM(),
+            llm=command.llm or state.llm or LLM(),
             system_prompt=self._system_prompt(state),
             messages=await with_pictures(
                 await with_stored_items(self._shown(state), self._attachments),
@@ -83,12 +83,14 @@ class ModelCalls:
                 shown=self._policy.images,
             ),
             tools=self._tools,
-            max_output_tokens=limits.max_output_tokens,
+            max_output_tokens=command.max_output_tokens,
             response_format=response_format,
             listener=progress.add,
-            input_max=None if self._compiler or self._prompts else limits.input_max,
+            input_max=None if self._compiler or self._prompts else command.input_max,
+            may_fall_back=command.may_fall_back,
         )
-        response = await _answer_with_retries(self._model, request, limits, progress, self._patience)
+        patience = patience_of(self._patience, may_fall_back=command.may_fall_back)
+        response = await _answer_with_retries(self._model, request, command, progress, patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
         # what lies in memory alone would be lost to whoever goes on with the state
         lasting = None if isinstance(self._attachments, MemoryAttachments) else self._attachments

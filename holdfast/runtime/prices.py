@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.definition import LLM, FallbackRoute
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
@@ -112,12 +112,19 @@ class PriceList:
         table_prices("", self.base_url, self.provider)
 
     def priced(self, llm: LLM) -> LLM:
-        """Return `llm` with its prices and its context window, if known; its own come first."""
-        prices = llm.prices or self.of(llm.model)
-        window = llm.context_window or self.window_of(llm.model)
-        if (prices, window) == (llm.prices, llm.context_window):
-            return llm
-        return replace(llm, prices=prices, context_window=window)
+        """Return `llm` with the prices and context windows of its models, if known; its own come first."""
+        return llm.known(self.of(llm.model), self.window_of(llm.model), self.known_routes(llm.fallback))
+
+    def known_routes(self, routes: Iterable[FallbackRoute]) -> tuple[FallbackRoute, ...]:
+        """Return the routes with their prices and context windows, if known; their own come first."""
+        return tuple(
+            replace(
+                each,
+                prices=each.prices or self.of(each.model),
+                context_window=each.context_window or self.window_of(each.model),
+            )
+            for each in routes
+        )
 
 
 def read_prices(path: Path) -> dict[str, Prices]:

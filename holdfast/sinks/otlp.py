@@ -33,6 +33,7 @@ from holdfast.core.wire.execution_events import (
     InferenceResponseReceived,
     InputRequested,
     InputResolved,
+    ModelFellBack,
     StopSignalReceived,
     SubagentCompleted,
     SubagentSpawned,
@@ -227,6 +228,9 @@ def _of_ends(event: AnyObserved) -> Mapping[str, Any]:
         case AnswerJudged():
             judged = event.judgement
             return {"holdfast.judge": judged.judge, "holdfast.judgement": judged.outcome, **_usage(judged.usage)}
+        case ModelFellBack():
+            failed = event.fallback
+            return {"gen_ai.request.model": failed.to, "error.type": failed.error.type}
         case AgentHandedOff():
             return {"gen_ai.agent.name": event.to_agent, "holdfast.handed_over_by": event.from_agent}
         case _:

@@ -111,7 +111,11 @@ def usage_fields(turn: Reply) -> dict[str, Any]:
     if turn.usage is None:
         return {}
     prompt, completion = turn.usage
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    usage: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
     return {"usage": usage | turn.usage_details}
 
 

@@ -157,6 +157,8 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
             return with_changes(run, todos=event.todos)
         case execution_events.AnswerJudged():
             return _step(run, event.step_number, lambda step: _beside(step, event.judgement.line))
+        case execution_events.ModelFellBack():
+            return _step(run, event.step_number, lambda step: _fallen_back(step, event.fallback.line))
         case execution_events.AgentWentBack():
             return _step(run, event.step_back.from_step, lambda step: _beside(step, event.step_back.line))
         case execution_events.AgentHandedOff():
@@ -263,6 +265,11 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
             for each in response.tool_calls
         ),
     )
+
+
+def _fallen_back(step: StepView, line: str) -> StepView:
+    """Return the step whose model call begins anew with another route."""
+    return replace(_beside(step, line), text="", attempt=1, retry="", retry_at=None)
 
 
 def _beside(step: StepView, line: str) -> StepView:

@@ -14,7 +14,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
 from holdfast.core.tools.mcp_servers import McpServer
-from holdfast.core.wire.contracts import ToolsRequest
+from holdfast.core.wire.tool_catalog import ToolsRequest
 from holdfast.mcp.pool import McpPool
 from holdfast.runtime.prices import PriceList
 from holdfast.storage.object_store import Objects

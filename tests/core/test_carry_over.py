@@ -16,8 +16,9 @@ from holdfast.core.conversation.messages import BUFFER_SECTION
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ModelAnswered, ToolReturned
 from holdfast.core.wire.carry_over import JOINED, SealedHistory
-from holdfast.core.wire.contracts import CarriedRun, ToolCatalog
+from holdfast.core.wire.contracts import CarriedRun
 from holdfast.core.wire.paging import without_bulk
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from tests.core.building import DEFINITION, START, Run, call
 

@@ -1,4 +1,4 @@
-"""What listeners are told: twenty-seven kinds of events, in the order in which things happen, each with its origin."""
+"""What listeners are told: twenty-eight kinds of events, in the order in which things happen, each with its origin."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import inspect
 from uuid import UUID
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.conversation.input_requests import InputAnswer, InputRequest
 from holdfast.core.conversation.messages import user_message
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Emit
 from holdfast.core.loop.events import ExecutionStarted, InputAnswered, InputNeeded
@@ -62,8 +63,8 @@ def of(run: Run, kind: type[Observed]) -> list[Observed]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def test_there_are_twenty_seven_kinds() -> None:
-    assert len(KINDS) == 27
+def test_there_are_twenty_eight_kinds() -> None:
+    assert len(KINDS) == 28
 
 
 def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
@@ -92,8 +93,13 @@ def test_every_kind_is_told_by_some_run() -> None:
     asking.feed(InputAnswered("a", InputAnswer(), at=moment(3)))
     change = McpToolsChange(server="theatre", changed=("theatre_book",))
     changed = Run(observed=True).begin(mcp=PinnedCatalog(digest="0" * 64, changes=(change,)))
+    routes = LLM(model="first", fallback=(FallbackRoute(model="second"),))
+    away = ErrorRecord(type="ProviderUnavailable", message="not now", source="model")
+    fallen = Run(observed=True, llm=routes).begin().model_fails(away)
     of_capabilities = {"TodosChanged", "AnswerJudged", "AgentWentBack"}  # tests/local/test_listeners.py
-    assert told | set(handed.told) | set(asking.told) | set(changed.told) | of_capabilities == set(KINDS)
+    assert told | set(handed.told) | set(asking.told) | set(changed.told) | set(fallen.told) | of_capabilities == set(
+        KINDS
+    )
 
 
 def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:

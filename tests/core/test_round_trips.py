@@ -65,8 +65,6 @@ from holdfast.core.wire.contracts import (
     StopRequest,
     SummaryInput,
     SummaryText,
-    ToolCatalog,
-    ToolsRequest,
     TranscriptPage,
     TranscriptRequest,
 )
@@ -93,6 +91,7 @@ from holdfast.core.wire.session_events import (
     SessionResumed,
     SessionSuspended,
 )
+from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING

@@ -16,7 +16,8 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.tools.tools import tool
-from holdfast.core.wire.contracts import InferenceInput, ToolsRequest
+from holdfast.core.wire.contracts import InferenceInput
+from holdfast.core.wire.tool_catalog import ToolsRequest
 from holdfast.core.wire.transcript_digest import TranscriptPrefix, advanced, root
 from holdfast.local import LocalDriver
 from holdfast.runtime.prices import PriceList

@@ -10,7 +10,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
-from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, Fallback, InferenceResponse, Outcome, ToolExecution
 from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.todos import Todo
@@ -36,6 +36,7 @@ from holdfast.core.wire.execution_events import (
     InputResolved,
     McpToolsChanged,
     MessageInjected,
+    ModelFellBack,
     StopSignalReceived,
     SubagentCompleted,
     SubagentSpawned,
@@ -146,6 +147,16 @@ EVENTS: tuple[AnyObserved, ...] = (
     AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
     McpToolsChanged(*_E, 0, server="shop", added=("shop_refund",), changed=("shop_pay",)),
     TodosChanged(*_E, 1, todos=(Todo(text="Find the order.", status="done"), Todo(text="Refund it."))),
+    ModelFellBack(
+        *_E,
+        1,
+        fallback=Fallback(
+            route="gpt-x",
+            to="claude-y",
+            error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model"),
+            at=AT,
+        ),
+    ),
     AnswerJudged(
         *_E,
         2,

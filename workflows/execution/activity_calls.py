@@ -50,11 +50,10 @@ from holdfast.core.wire.contracts import (
     PickupTime,
     SummaryInput,
     SummaryText,
-    ToolCatalog,
-    ToolsRequest,
     waiting_queue,
 )
 from holdfast.core.wire.mcp_contracts import INPUT_NEEDED, McpCall, McpInputNeeded, McpResolved, McpSearch
+from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from workflows import summaries
 from workflows.execution.call_errors import call_error
 from workflows.shielding import locally, outcome

@@ -57,10 +57,11 @@ from holdfast.core.loop.start import between_steps, may_change
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.carry_over import SealedHistory
-from holdfast.core.wire.contracts import AGENT_EXECUTION, CarriedRun, ExecutionInput, StopRequest, ToolCatalog
+from holdfast.core.wire.contracts import AGENT_EXECUTION, CarriedRun, ExecutionInput, StopRequest
 from holdfast.core.wire.execution_record import question_of, without_record
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long

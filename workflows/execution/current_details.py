@@ -19,6 +19,7 @@ from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.amounts import (
     ESTIMATED,
+    WORKERS_MODEL,
     cached_note,
     dollars,
     duration,
@@ -35,6 +36,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
+    Fallback,
     OpenCall,
     Outcome,
     StepExecution,
@@ -316,7 +318,13 @@ def _steps(
 def _row(step: AgentStep, width: int, took: str) -> Row:
     usage = step.usage
     tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
-    return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
+    fell_back = f" ({_fallback(step.fallbacks, width)})" if step.fallbacks else ""
+    return str(step.number), f"{_deeds(step, width)}{fell_back}", took, tokens, short_dollars(step.cost, step.unpriced)
+
+
+def _fallback(fallbacks: Sequence[Fallback], width: int) -> str:
+    """Return which model answered in place of which."""
+    return f"{code(fallbacks[-1].to, width)} instead of {code(fallbacks[0].route or WORKERS_MODEL, width)}"
 
 
 def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[StepExecution]) -> Row:

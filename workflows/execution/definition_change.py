@@ -17,7 +17,8 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.events import DefinitionChanged
-from holdfast.core.wire.contracts import DefinitionChange, ExecutionInput, ToolCatalog
+from holdfast.core.wire.contracts import DefinitionChange, ExecutionInput
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows.execution.activity_calls import resolve_tools
 from workflows.execution.call_errors import call_error
@@ -58,9 +59,8 @@ def opening_of(
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
-    """Return the model with the prices and the context window that the worker knows, where the definition has none."""
-    window = llm.context_window or catalog.window
-    return replace(llm, prices=llm.prices or catalog.prices, context_window=window)
+    """Return the model with the prices and context windows that the worker knows, where the definition has none."""
+    return llm.known(catalog.prices, catalog.window, catalog.fallback or llm.fallback)
 
 
 async def resolved(

@@ -18,6 +18,7 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.retries import patience_of
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import (
@@ -125,9 +126,13 @@ class Executor:
             room=command.room,
             input_weight=command.input_weight,
             input_max=command.input_max,
+            patience_seconds=patience_of(
+                self._start.definition.model_patience_seconds, may_fall_back=command.may_fall_back
+            ),
             llm=command.llm,
-            patience_seconds=self._start.definition.model_patience_seconds,
+            may_fall_back=command.may_fall_back,
         )
+        self._spent.pop(self._current_call, None)  # of the route before: the core has counted it
         caption = summaries.of_model_call(self._state(), command.step_number)
         try:
             answer = await call_model(command, request, self._time_left(), caption)

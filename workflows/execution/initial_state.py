@@ -14,7 +14,8 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.loop.events import ExecutionStarted
 from holdfast.core.wire.carry_over import SealedHistory
-from holdfast.core.wire.contracts import ExecutionInput, ToolCatalog
+from holdfast.core.wire.contracts import ExecutionInput
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from workflows.execution.definition_change import origin_of
 
 

@@ -67,7 +67,9 @@ class ExecutionMetrics:
         self._add(metric_definitions.UNKEPT, 1)
 
     def _count_use(self, before: AgentState, after: AgentState) -> None:
-        model = {"model": MODELS.of((after.llm.model if after.llm else None) or metric_definitions.DEFAULT_MODEL)}
+        step = after.execution.current_step if after.execution else None
+        asked = after.llm.after(len(step.fallbacks)) if after.llm and step else after.llm
+        model = {"model": MODELS.of((asked.model if asked else None) or metric_definitions.DEFAULT_MODEL)}
         tokens_in = after.usage.input_tokens - before.usage.input_tokens
         tokens_out = after.usage.output_tokens - before.usage.output_tokens
         if tokens_in > 0:

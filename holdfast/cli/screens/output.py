@@ -307,7 +307,8 @@ def handed_over(from_agent: str, to_agent: str, reason: str) -> None:
 
 
 def _beside(state: AgentState, step: AgentStep) -> Iterator[str]:
-    """Yield what went on beside a step's calls: its answer judged, a return to an earlier step."""
+    """Yield what went on beside a step's calls: a fallback, its answer judged, a return to an earlier step."""
+    yield from (each.line for each in step.fallbacks)
     if step.judgement is not None:
         yield step.judgement.line
     yield from (each.line for each in state.running.steps_back if each.from_step == step.number)

@@ -95,7 +95,8 @@ class Steps:
                 output.note_waiting(output.wait_text(watched))
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
-            case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+            case execution_events.AnswerJudged() | execution_events.AgentWentBack() | execution_events.ModelFellBack():
+                self._text.end()
                 output.note(_beside(watched))
             case execution_events.AgentHandedOff():
                 output.handed_over(watched.from_agent, watched.to_agent, watched.reason)
@@ -132,8 +133,16 @@ def _tell_failure(failed: AttemptFailed) -> None:
     output.note(line) if failed.step_number else output.say(line)
 
 
-def _beside(event: execution_events.AnswerJudged | execution_events.AgentWentBack) -> str:
-    return event.judgement.line if isinstance(event, execution_events.AnswerJudged) else event.step_back.line
+def _beside(
+    event: execution_events.AnswerJudged | execution_events.AgentWentBack | execution_events.ModelFellBack,
+) -> str:
+    match event:
+        case execution_events.AnswerJudged():
+            return event.judgement.line
+        case execution_events.AgentWentBack():
+            return event.step_back.line
+        case execution_events.ModelFellBack():
+            return event.fallback.line
 
 
 def _doing(watched: Watched) -> str:
@@ -232,7 +241,7 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case execution_events.TodosChanged():
             under_way = (each.line for each in watched.todos if each.status == "in_progress")
             return ", ".join((progress(watched.todos), *under_way))
-        case execution_events.AnswerJudged() | execution_events.AgentWentBack():
+        case execution_events.AnswerJudged() | execution_events.AgentWentBack() | execution_events.ModelFellBack():
             return _beside(watched)
         case execution_events.AgentHandedOff():
             return handoff_text(watched.from_agent, watched.to_agent, watched.reason)

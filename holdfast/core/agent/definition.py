@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Protocol, cast
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import (
@@ -19,7 +19,7 @@ from holdfast.core.agent.policies import (
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, is_none
+from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.model_options import (
     ExtraBody,
@@ -55,6 +55,9 @@ SUBAGENTS_MAX: Final = 64
 
 HANDOFFS_MAX: Final = 64
 """The most agents that one agent may hand the conversation to."""
+
+FALLBACKS_MAX: Final = 8
+"""The most routes that one agent may fall back to."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
 """The longest that a model call is retried: every attempt that costs tokens writes a few events."""
@@ -96,6 +99,22 @@ Text = Annotated[str, AfterValidator(_encodable)]
 Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
 
 
+class FallbackRoute(Frozen):
+    """A model that answers where those before it cannot; what is known of it, as `LLM` has it for the first one."""
+
+    model: str = Field(min_length=1, max_length=200)
+    prices: Prices | None = Field(default=None, exclude_if=is_none)
+    context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+
+
+def _fallback_route(value: object) -> object:
+    return {"model": value} if isinstance(value, str) else value
+
+
+FallbackChoice = Annotated[FallbackRoute, BeforeValidator(_fallback_route, json_schema_input_type=str | FallbackRoute)]
+"""A route to fall back to; its name is enough."""
+
+
 class LLM(Frozen):
     """Which model answers and how; without `model` it is the worker's HOLDFAST_MODEL.
 
@@ -110,6 +129,9 @@ class LLM(Frozen):
     provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
     request's body. An API that does not know an option refuses the agent before it runs. `context_window` is how many
     tokens of input and answer the model takes together, by default what the worker knows of it.
+
+    `fallback` are the models that a step asks in turn when the one before is away, overloaded or out of quota. The next
+    step begins with `model` again.
     """
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
@@ -128,6 +150,21 @@ class LLM(Frozen):
     service_tier: ServiceTier | None = Field(default=None, exclude_if=is_none)
     extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    fallback: tuple[FallbackChoice, ...] = Field(default=(), max_length=FALLBACKS_MAX, exclude_if=is_empty)
+
+    def known(self, prices: Prices | None, window: int | None, fallback: tuple[FallbackRoute, ...]) -> LLM:
+        """Return the settings with what is known of their model and of each fallback, where they do not say it."""
+        prices, window = self.prices or prices, self.context_window or window
+        if (prices, window, fallback) == (self.prices, self.context_window, self.fallback):
+            return self
+        return replace(self, prices=prices, context_window=window, fallback=fallback)
+
+    def after(self, fallbacks: int) -> LLM:
+        """Return the settings for the call after so many `fallbacks` of its step: that route's."""
+        if not fallbacks:
+            return self
+        route = self.fallback[fallbacks - 1]
+        return replace(self, model=route.model, prices=route.prices, context_window=route.context_window)
 
 
 OPTIONS: Final = (

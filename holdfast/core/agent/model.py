@@ -53,7 +53,8 @@ class ModelRequest:
 
     `max_output_tokens` none leaves it to the provider. A model that streams calls `listener` with each part; when the
     call is cancelled or fails, those parts are all that is known. `input_max` is the most tokens that the input can
-    have, where that was counted already (`token_bounds.request_tokens` counts it anew).
+    have, where that was counted already (`token_bounds.request_tokens` counts it anew). With `may_fall_back` another
+    model is asked when this one cannot answer.
     """
 
     llm: LLM
@@ -64,6 +65,7 @@ class ModelRequest:
     response_format: ResponseFormat = IN_WORDS
     listener: AnswerListener | None = None
     input_max: int | None = None
+    may_fall_back: bool = False
 
 
 class Model(Protocol):

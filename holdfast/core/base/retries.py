@@ -76,6 +76,9 @@ MODEL_SECONDS_MAX: Final = 600.0
 MODEL_PATIENCE_SECONDS: Final = 900.0
 """How long a model call is tried by default: an endpoint that is away for minutes is an ordinary day."""
 
+FALLBACK_PATIENCE_SECONDS: Final = 10.0
+"""How long a model call is tried that another route can answer: long enough for a hiccup, not for an outage."""
+
 MODEL_BACK_OFF: Final = BackOff(first_seconds=0.5, longest_seconds=30.0)
 """Between the attempts of a model call, which the clock alone ends (`next_wait_seconds`)."""
 
@@ -105,6 +108,11 @@ def next_wait_seconds(attempt: int, named_seconds: float | None, waited: float, 
     if named_seconds is None:
         return min(own, left)
     return min(named_seconds if attempt <= NAMED_WAITS_MAX else max(named_seconds, own), left)
+
+
+def patience_of(seconds: float, *, may_fall_back: bool) -> float:
+    """Return how long a call is tried whose definition says `seconds`."""
+    return min(seconds, FALLBACK_PATIENCE_SECONDS) if may_fall_back else seconds
 
 
 def give_up_text(message: str, attempts: int, patience: float) -> str:

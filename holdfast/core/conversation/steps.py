@@ -16,6 +16,7 @@ from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import WORKERS_MODEL
 from holdfast.core.conversation.attachments import Attachments, has_none, with_attachments
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
@@ -282,6 +283,24 @@ ANSWER_HELD_BACK: Final = "AnswerHeldBack"
 """The type of the error of a step whose answer does not count, as its hooks were cut off or failed."""
 
 
+class Fallback(Frozen):
+    """The route `route` could not answer, for `error`, and the step asked `to` instead.
+
+    An empty `route` is the worker's own model.
+    """
+
+    route: str
+    to: str
+    error: ErrorRecord
+    at: AwareDatetime
+
+    @property
+    def line(self) -> str:
+        """What happened, in a line."""
+        failed = f"{self.route or WORKERS_MODEL} cannot answer ({self.error.type}: {self.error.message})"
+        return f"{failed}; {self.to} is asked"
+
+
 class RevisedAnswer(Frozen):
     """The text that the hook `hook` put in place of the model's."""
 
@@ -318,6 +337,8 @@ class AgentStep(JsonForm):
     """The files of its results that the model is shown as pictures."""
     judgement: Judgement | None = Field(default=None, exclude_if=is_none)
     """What came of judging its answer, where the definition has a `critique`."""
+    fallbacks: tuple[Fallback, ...] = Field(default=(), exclude_if=is_empty)
+    """The routes that could not answer it, in order."""
 
     @property
     def response(self) -> InferenceResponse | None:

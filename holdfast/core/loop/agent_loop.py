@@ -191,7 +191,7 @@ def _go_on(transition: Transition, *, resumed: bool) -> None:
         step_start.run_hooks(transition, trigger)
     elif step is None:
         if not handoffs.ask(transition):
-            _next_step(transition)
+            _reach(transition, Trigger.BEFORE_STEP)
     elif step.inference_response is not None and execution.guarding:
         if not input_guard.begin_again(transition):
             _reach(transition, Trigger.AFTER_INFERENCE)
@@ -231,19 +231,15 @@ def _before_execution_passed(transition: Transition) -> None:
         _end(transition)
     else:
         transition.note_override()
-        _next_step(transition)
+        _reach(transition, Trigger.BEFORE_STEP)
 
 
 # --- a step
 
 
-def _next_step(transition: Transition) -> None:
-    _reach(transition, Trigger.BEFORE_STEP)
-
-
 def _next_step_unless_resting(transition: Transition) -> None:
     if not transition.rules.step_by_step:
-        _next_step(transition)
+        _reach(transition, Trigger.BEFORE_STEP)
 
 
 def _before_step_passed(transition: Transition) -> None:
@@ -347,7 +343,7 @@ def _evaluate(transition: Transition) -> None:
 
 def _step_due(transition: Transition) -> None:
     if start.rests(transition.execution) and not _out_of_time(transition):
-        _next_step(transition)
+        _reach(transition, Trigger.BEFORE_STEP)
 
 
 # --- what comes from outside
@@ -409,6 +405,9 @@ def _cancelled(transition: Transition) -> None:
 
 def _model_failed(transition: Transition, event: ModelFailed) -> None:
     if not cancellation.awaits_model(transition):
+        return
+    if model_result.fall_back(transition, event):
+        (_end if limit_checks.before_call(transition) else step_start.ask_model)(transition)
         return
     input_guard.abandon(transition)
     model_result.count_failure(transition, event)

@@ -29,7 +29,10 @@ class CallModel:
 
     `room` is what the budget alone leaves for the answer. Failed attempts use it up (`usage.room_after`, with this
     `input_weight`): the rest bounds the next attempt, and without any there is none. `input_max` is the most tokens
-    that the input can have; none where nothing depends on that. `llm` takes the place of the agent's for this call.
+    that the input can have; none where nothing depends on that.
+
+    `llm` takes the place of the agent's for this call, after a fallback for instance. With `may_fall_back` another
+    model answers when this one cannot: it is tried for a few seconds only (`retries.patience_of`).
     """
 
     step_number: int
@@ -38,6 +41,7 @@ class CallModel:
     input_weight: float = 1.0
     input_max: int | None = None
     llm: LLM | None = None
+    may_fall_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

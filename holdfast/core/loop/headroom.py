@@ -38,8 +38,9 @@ def count_summary(transition: Transition) -> None:
 
 
 def model_call(transition: Transition) -> CallModel:
-    """Return the step's model call, with its output limits."""
-    return CallModel(transition.step.number, *_allowed(transition, next_input(transition)), _own_llm(transition))
+    """Return the step's model call, with its output limits and the model that it has come to."""
+    allowed, may_fall_back = _allowed(transition, next_input(transition)), transition.fallbacks_left > 0
+    return CallModel(transition.step.number, *allowed, _own_llm(transition), may_fall_back)
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:
@@ -96,10 +97,10 @@ def _own_llm(transition: Transition) -> LLM | None:
 
     A forced tool call holds for the first step alone: a model that must call a tool could never answer.
     """
-    llm = transition.llm
-    if llm is None or transition.step.number == 1 or not forces_calls(llm.tool_choice):
-        return None
-    return replace(llm, tool_choice=None)
+    llm, step = transition.llm, transition.step
+    if llm is not None and step.number > 1 and forces_calls(llm.tool_choice):
+        return replace(llm, tool_choice=None)
+    return llm if step.fallbacks else None
 
 
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:

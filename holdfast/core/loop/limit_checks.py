@@ -31,7 +31,9 @@ def before_step(transition: Transition) -> bool:
 
 
 def before_call(transition: Transition) -> bool:
-    """Signal every limit that forbids the step's model call after its summary; return whether to stop."""
+    """Signal every limit that forbids the step's model call after its summary or a fallback; return whether to stop."""
+    if refuses_unpriced(transition):
+        return True
     _signal_spent(transition)
     _signal_struck(transition)
     _fails_too_long(transition)

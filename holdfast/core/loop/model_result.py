@@ -7,13 +7,14 @@ from typing import Final
 from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.steps import ErrorRecord, Fallback
 from holdfast.core.loop import limit_checks
 from holdfast.core.loop.call_ids import with_own_call_ids
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
 from holdfast.core.loop.headroom import lost_call
 from holdfast.core.loop.transition import Transition
-from holdfast.core.wire.execution_events import InferenceResponseReceived
+from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS
+from holdfast.core.wire.execution_events import InferenceResponseReceived, ModelFellBack
 
 CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
 """The error of a model call that was cancelled from outside the loop, on the server for instance."""
@@ -42,6 +43,29 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
 def count_failure(transition: Transition, event: ModelFailed) -> None:
     """Count what the attempts of a call that failed used."""
     count_wasted(transition, wasted_usage(transition, event))
+
+
+def fall_back(transition: Transition, event: ModelFailed) -> bool:
+    """Have the step fall back to its next route, if there is one and the failure is no fault of the request.
+
+    What the failed attempts used is counted at the prices of the route that failed. The routes end: nothing loops.
+    """
+    if event.error.type not in FALLBACK_ERRORS or not transition.fallbacks_left:
+        return False
+    count_failure(transition, event)
+    failed = transition.llm
+    before = transition.step.fallbacks
+    transition.change_step(fallbacks=(*before, Fallback(route="", to="", error=event.error, at=transition.at)))
+    following = transition.llm
+    fallback = Fallback(
+        route=(failed.model if failed else None) or "",
+        to=(following.model if following else None) or "",
+        error=event.error,
+        at=transition.at,
+    )
+    transition.change_step(fallbacks=(*before, fallback))
+    transition.emit(ModelFellBack, fallback=fallback)
+    return True
 
 
 def wasted_usage(transition: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import LIMITS
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionState
 from holdfast.core.agent.hooks import HookContext, Trigger
 from holdfast.core.agent.state import AgentState
@@ -54,7 +55,6 @@ class Transition:
         "commands",
         "execution",
         "handover",
-        "llm",
         "metadata",
         "rules",
         "store",
@@ -71,7 +71,6 @@ class Transition:
         self.handover = before.handover
         self.workspace = before.workspace
         self.todos = before.todos
-        self.llm = before.llm
         self.commands: list[Command] = []
         self._before = before
 
@@ -91,6 +90,18 @@ class Transition:
         if self.execution is not before.execution:
             changes["execution"] = self.execution
         return before.changed(self.at, **changes) if changes else before
+
+    @property
+    def llm(self) -> LLM | None:
+        """The model of the call under way, or of the next one: the agent's, or what its step has fallen back to."""
+        llm, step = self._before.llm, self.execution.current_step
+        return llm if llm is None or step is None else llm.after(len(step.fallbacks))
+
+    @property
+    def fallbacks_left(self) -> int:
+        """How many routes the step under way can still fall back to."""
+        llm = self._before.llm
+        return 0 if llm is None else len(llm.fallback) - len(self.step.fallbacks)
 
     @property
     def step(self) -> AgentStep:

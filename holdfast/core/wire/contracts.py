@@ -5,9 +5,7 @@ Callers of a workflow or an activity use these names; no side imports the other'
 
 from __future__ import annotations
 
-import operator
-from datetime import datetime
-from typing import Final, Self
+from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -16,9 +14,7 @@ from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tool_selection import HookChoice, ToolChoice
 from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
     CARRIED_BYTES_MAX,
@@ -31,19 +27,15 @@ from holdfast.core.base.bounds import (
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen, is_empty, is_none
+from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
-from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.tools.code_mode import CodeMode
-from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
-from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
-from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 
@@ -191,80 +183,6 @@ class DefinitionChange(Frozen):
     budget: ExecutionBudget | None = None
 
 
-class ToolsRequest(Frozen):
-    """The tools and hooks that an agent names, for its worker to resolve. `at` is the workflow time of the request."""
-
-    agent: str
-    tools: ToolChoice = ()
-    tools_deny: tuple[str, ...] = ()
-    hooks: HookChoice = ()
-    capabilities: tuple[str, ...] = ()
-    workspace: WorkspaceProfile | None = Field(default=None, exclude_if=is_none)
-    compiler: str | None = None
-    approvals: tuple[ApprovalRule, ...] = ()
-    model: str | None = None
-    mcp: Digest | None = None
-    """The catalog of its MCP servers' tools, in the record store."""
-    code: CodeMode | None = Field(default=None, exclude_if=is_none)
-    loop_tools: int = 0
-    """How many tools the loop itself adds to them."""
-    tool_choice: str | None = Field(default=None, exclude_if=is_none)
-    """The definition's `llm.tool_choice`."""
-    at: AwareDatetime
-
-    @classmethod
-    def of(cls, definition: AgentDefinition, at: datetime, mcp: Digest | None = None) -> Self:
-        """Return the request of an agent with this definition, and that catalog of MCP tools."""
-        return cls(
-            agent=definition.name,
-            tools=definition.tools,
-            tools_deny=definition.tools_deny,
-            hooks=definition.hooks,
-            capabilities=definition.capabilities,
-            workspace=definition.workspace,
-            compiler=definition.context.compiler,
-            approvals=definition.approvals,
-            model=definition.llm.model,
-            mcp=mcp,
-            code=definition.code,
-            tool_choice=definition.llm.tool_choice,
-            loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
-            at=at,
-        )
-
-
-class ToolCatalog(Frozen):
-    """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
-
-    `prompt` is what its capabilities add to its system prompt. `prices` are those of its model in the worker's price
-    table, none where the table does not list it.
-
-    The result repeats `at` because the result is recorded: a replay of the run's first task does not see the same time
-    again, and decisions by the time must not change.
-    """
-
-    at: AwareDatetime
-    tools: tuple[ToolTraits, ...]
-    hooks: tuple[HookTraits, ...] = ()
-    prompt: str = ""
-    prompts: bool = Field(default=False, exclude_if=operator.not_)
-    """Whether functions make prompts of its capabilities, for each model call."""
-    prices: Prices | None = None
-    window: int | None = Field(default=None, exclude_if=is_none)
-    """The context window of its model in tokens, none where the worker does not know it."""
-    mcp: Digest | None = None
-    """The catalog of MCP tools that those of `tools` with a server are from."""
-    search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
-    """The tools that stand in for deferred ones, for the model."""
-    mcp_changes: tuple[McpToolsChange, ...] = Field(default=(), exclude_if=is_empty)
-    """How the catalog differs from the one before."""
-
-    @property
-    def pinned(self) -> PinnedCatalog | None:
-        """The catalog of MCP tools, as the loop is told of it."""
-        return None if self.mcp is None else PinnedCatalog(digest=self.mcp, changes=self.mcp_changes)
-
-
 class PickupTime(Frozen):
     """When a worker took the Temporal run up, in workflow time; recorded like a catalog's `at`."""
 
@@ -403,6 +321,7 @@ class InferenceInput(SparseForm):
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
     llm: LLM | None = None
     """What this call is asked with instead of the definition's; none for that itself."""
+    may_fall_back: bool = False
 
 
 class InferenceAnswer(SparseForm):

@@ -67,6 +67,13 @@ INPUT_TOKENS: Final = ("badrequesterror", "input_tokens")
 UNAVAILABLE: Final = "ProviderUnavailable"
 """The one kind of these that is retried."""
 
+ROUTE_RESTS: Final = "RouteRests"
+"""The kind of the failure of a call that is not made, as its route has failed a moment ago and another can answer."""
+
+FALLBACK_ERRORS: Final = frozenset({UNAVAILABLE, "QuotaExceeded", "UnusableAnswer", "ModelTimeout", ROUTE_RESTS})
+"""The kinds after which another route may answer: the fault is the provider's. What a request got wrong would be wrong
+there as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -1,7 +1,7 @@
-"""Execution events: the twenty-seven kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
+"""Execution events: the twenty-eight kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
     AgentExecutionStarted  (McpToolsChanged)
-      AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
+      AgentStepStarted  InferenceRequestStarted  (ModelFellBack  InferenceRequestStarted)  InferenceResponseReceived
         (ApprovalRequested  ApprovalResolved)  ToolCallStarted  (InputRequested  InputResolved)
         (TodosChanged)  ToolCallCompleted | ToolCallBlocked
         (SubagentSpawned  SubagentCompleted)
@@ -33,7 +33,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.input_requests import InputAction, InputRequest
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
-from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, Fallback, InferenceResponse, ToolExecution
 from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.todos import Todo
@@ -73,6 +73,14 @@ class InferenceRequestStarted(Observed):
 
     kind: Literal["InferenceRequestStarted"] = field(default="InferenceRequestStarted", kw_only=True)
     max_output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFellBack(Observed):
+    """A route could not answer; the step asks the next one of `llm.fallback`."""
+
+    kind: Literal["ModelFellBack"] = field(default="ModelFellBack", kw_only=True)
+    fallback: Fallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +363,7 @@ AnyObserved = Annotated[
     | ContinuationEvaluated
     | TodosChanged
     | AnswerJudged
+    | ModelFellBack
     | AgentWentBack
     | AgentHandedOff
     | McpToolsChanged

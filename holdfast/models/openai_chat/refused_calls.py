@@ -35,14 +35,15 @@ def refused_call(
     if fields.get("code") != TOOL_USE_FAILED:
         return None
     text, message = (_text(fields.get(name)) for name in ("failed_generation", "message"))
-    used = (reported.input_tokens, reported.output_tokens) if reported else (None, None)
+    prompt, completion = (reported.input_tokens, reported.output_tokens) if reported else (None, None)
+    received, most = len(text.encode()) or 1, request.max_output_tokens
     problem = f"your tool call could not be read ({redacted(message, settings)})"
     remedy = "call a tool that you were given, with JSON arguments"
     return InferenceResponse(
         text=clamped_json(text, RESPONSE_BYTES_MAX),
         finish_reason=TOOL_USE_FAILED,
         format_problem=clamped(f"{problem}; {remedy}", FORMAT_PROBLEM_CHARS_MAX),
-        usage=answered_usage(*used, lambda: input_bound(request), len(text.encode()) or 1, request.max_output_tokens),
+        usage=answered_usage(prompt, completion, lambda: input_bound(request), received, most),
         model=clamped(request.llm.model or settings.model or "", WORD_CHARS_MAX),
     )
 

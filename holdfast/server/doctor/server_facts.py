@@ -28,7 +28,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
+from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY
+from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)

@@ -12,7 +12,8 @@ from holdfast.connection.rpc_errors import worker_for
 from holdfast.connection.search_attribute_check import Attribute, complete, remedies, shortcomings
 from holdfast.connection.temporal_client import Target
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.wire.contracts import ToolCatalog, waiting_queue
+from holdfast.core.wire.contracts import waiting_queue
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.server.doctor.dns_rebinding import FORGED, ExposedPort
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 

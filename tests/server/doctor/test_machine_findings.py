@@ -13,8 +13,8 @@ from holdfast.connection.search_attribute_check import compared
 from holdfast.core.agent.hooks import HookTraits, Trigger
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.tools.tool_traits import ToolTraits
-from holdfast.core.wire.contracts import ToolCatalog
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.models.model_apis import OPENAI
 from holdfast.server.doctor import machine_findings, server_findings
 from holdfast.server.doctor.findings import Finding, Level, fine, from_error, sound, warned, wrong
