@@ -178,8 +178,8 @@ def _broken(account: Account, name: str, usage: Usage) -> Reply:
 
 def _divided(rng: random.Random, whole: Usage) -> Usage:
     """Divide an input into parts as a provider may: it caches what it likes and has dropped it by the next call."""
-    parts = (rng.choice((0, 0, whole.input_tokens, rng.randint(0, whole.input_tokens))) for _ in range(2))
-    return whole.with_parts(*parts, rng.randint(0, whole.output_tokens))
+    cached, written = (rng.choice((0, 0, sent, rng.randint(0, sent))) for sent in [whole.input_tokens] * 2)
+    return whole.with_parts(cached, written, rng.randint(0, whole.output_tokens))
 
 
 def _details(used: Usage) -> dict[str, Any]:

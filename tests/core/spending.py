@@ -412,8 +412,8 @@ class World:
 
     def _used(self, agent: Agent, output: int) -> Usage:
         whole, draw = Usage(input_tokens=agent.asked_input, output_tokens=output), self.rng
-        parts = (draw.choice((0, 0, whole.input_tokens, draw.randint(0, whole.input_tokens))) for _ in range(2))
-        usage = whole.with_parts(*parts, draw.randint(0, output))
+        cached, written = (draw.choice((0, 0, asked, draw.randint(0, asked))) for asked in [whole.input_tokens] * 2)
+        usage = whole.with_parts(cached, written, draw.randint(0, output))
         agent.spent += usage
         prices = agent.definition.llm.prices
         agent.cost += prices.cost(usage) if prices else 0.0

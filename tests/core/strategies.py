@@ -69,12 +69,12 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 )
 json_maps: st.SearchStrategy[dict[str, JsonValue]] = st.dictionaries(texts, json_values, max_size=3)
 
-usages = st.builds(
-    lambda given, answered, cached, written, hidden: Usage(input_tokens=given, output_tokens=answered).with_parts(
-        cached, written, hidden
-    ),
-    *[counts] * 5,
-)
+
+def _usage(given: int, answered: int, cached: int, written: int, hidden: int) -> Usage:
+    return Usage(input_tokens=given, output_tokens=answered).with_parts(cached, written, hidden)
+
+
+usages = st.builds(_usage, counts, counts, counts, counts, counts)
 errors = st.builds(ErrorRecord, type=texts, message=texts, source=texts)
 calls = st.builds(ToolCall, id=texts, name=texts, arguments=json_maps, malformed=st.none() | texts)
 digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)

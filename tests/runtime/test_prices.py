@@ -50,6 +50,7 @@ def test_what_a_provider_reads_from_and_writes_to_its_cache_has_prices_of_its_ow
     claude = table_prices("claude-3-5-sonnet", None, "anthropic")
     assert claude == Prices(input_usd=3, output_usd=15, cached_usd=0.3, cache_write_usd=3.75)
     used = Usage(input_tokens=1_000_000, output_tokens=10_000, cached_tokens=900_000, cache_write_tokens=100_000)
+    assert claude is not None
     assert claude.cost(used) == pytest.approx(0.27 + 0.375 + 0.15)
 
 
