@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -80,15 +81,22 @@ def scripted(request: dict[str, Any]) -> Reply:
         return say("canary-streamed " + "word " * 20, piece_chars=12, piece_seconds=PAUSE)
     roles = [message["role"] for message in messages]
     if roles.count("user") > 1:
-        return say("canary-answer again")
+        return with_items("canary-answer again", "canary-item")
     turns = [
         call("pay", to="canary-argument"),
         call("fail", what="canary-argument"),
         call("long_list"),
         call("spawn", agent="helper", task="canary-task"),
-        say("canary-answer"),
+        with_items("canary-answer", "canary-item", "canary-large-item" * 2_000),
     ]
     return turns[roles.count("assistant")]
+
+
+def with_items(text: str, *data: str) -> Reply:
+    """An answer whose provider wants `data` back; of more than 20 KB the message has a reference."""
+    details = [{"type": "reasoning.encrypted", "data": each} for each in data]
+    message = {"role": "assistant", "content": text, "reasoning_details": details}
+    return Reply(body=json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}))
 
 
 def tools(paid: list[str]) -> list[AnyTool]:
@@ -187,6 +195,8 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
     assert (done[3].result or "").startswith("canary-streamed word")
     assert "canary-streamed" in "".join(each.text for each in told if isinstance(each, TextDelta))
     assert kept.messages == state.messages
+    last = [each.items for each in again.state.messages if each.items]
+    assert [items[0].digest is not None for items in last] == [True, False], "one lies in the store"
     assert len(records) == 2
     assert len(rewound.messages) < len(state.messages)
     assert forked.agent_id != agent.agent_id

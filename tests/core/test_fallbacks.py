@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import FALLBACKS_MAX, LLM, FallbackRoute
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.retries import FALLBACK_PATIENCE_SECONDS, patience_of
 from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
 from holdfast.core.conversation.steps import ErrorRecord
@@ -37,7 +38,7 @@ def test_a_name_is_enough_for_a_route() -> None:
 @pytest.mark.parametrize("kind", sorted(FALLBACK_ERRORS))
 def test_a_call_that_its_provider_fails_goes_to_the_next_route(kind: str) -> None:
     run = Run(llm=ROUTES, observed=True).begin()
-    assert run.model_call == CallModel(1, None, may_fall_back=True)
+    assert run.model_call == CallModel(1, OUTPUT_TOKENS_MAX, may_fall_back=True)
     run.model_fails(ErrorRecord(type=kind, message="not now", source="model"))
     assert run.model_call.llm == LLM(model="second", prices=CHEAP, fallback=ROUTES.fallback)
     assert run.model_call.may_fall_back
@@ -89,7 +90,7 @@ def test_attempts_are_counted_at_the_prices_of_their_route() -> None:
 
 
 def test_the_next_route_is_allowed_what_its_own_prices_leave() -> None:
-    run = Run(ExecutionBudget(max_cost=1.0), llm=ROUTES).begin()
+    run = Run(ExecutionBudget(max_cost=0.1), llm=ROUTES).begin()
     first = run.model_call.max_output_tokens
     run.model_fails(AWAY)
     second = run.model_call.max_output_tokens

@@ -39,7 +39,7 @@ def plain(message: dict[str, Any]) -> Reply:
 
 def streamed(*deltas: dict[str, Any]) -> Reply:
     """Return an answer that streams, with these deltas."""
-    choices = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     return Reply(body=tuple(f"data: {json.dumps({'model': 'm', 'choices': [each]})}\n\n".encode() for each in choices))
 

@@ -37,6 +37,7 @@ from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AnyObserved
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 
 AGENT_EXECUTION: Final = "AgentExecution"

@@ -15,7 +15,7 @@ class ThinkTags:
     """Splits one text, piece by piece: `take` each, then `rest`."""
 
     def __init__(self) -> None:
-        self._pending = ""
+        self._pending: str = ""
         self._thinking: bool | None = None  # none until the text has begun with something
         self._after_tag = False  # the blanks behind the closing tag are no part of the answer
 
@@ -25,7 +25,7 @@ class ThinkTags:
             piece = piece.lstrip() if self._after_tag else piece
             self._after_tag = self._after_tag and not piece
             return piece, ""
-        pending = self._pending + piece
+        pending: str = self._pending + piece
         if self._thinking is None:
             begun = pending.lstrip()
             if len(begun) < len(OPENING) and OPENING.startswith(begun):
