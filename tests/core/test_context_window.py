@@ -10,8 +10,8 @@ from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
-from holdfast.core.loop.context_window import CHARS_PER_TOKEN
 from holdfast.core.loop.events import BufferSummarised, ModelFailed, SummaryFailed
+from holdfast.core.loop.headroom import CHARS_PER_TOKEN
 from tests.core.building import FAILED, Run, call, hook_at
 
 TOO_LONG = ErrorRecord(type="ContextTooLong", message="120 of 90 tokens", source="model")

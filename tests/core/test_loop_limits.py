@@ -12,6 +12,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.token_bounds import messages_tokens
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer, SummariseBuffer
@@ -135,7 +136,9 @@ def test_a_call_whose_input_alone_passes_the_budget_is_not_made() -> None:
     assert run.state.step_count == 1
 
 
-@pytest.mark.parametrize(("own", "left", "clamp"), [(50, None, 50), (50, 180, 50), (80, 150, 75), (None, None, None)])
+@pytest.mark.parametrize(
+    ("own", "left", "clamp"), [(50, None, 50), (50, 180, 50), (80, 150, 75), (None, None, OUTPUT_TOKENS_MAX)]
+)
 def test_the_output_is_clamped_to_the_tighter_of_definition_and_budget(
     own: int | None, left: int | None, clamp: int | None
 ) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -19,7 +18,7 @@ from holdfast.testing.script import say
 from tests.activities.asking import asking, request, schema
 from tests.core.test_model_options import EVERY
 
-CLOSED: dict[str, JsonValue] = {
+CLOSED: dict[str, Any] = {
     "type": "object",
     "properties": {"a": {"type": "integer"}},
     "required": ["a"],

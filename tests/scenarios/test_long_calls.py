@@ -30,7 +30,11 @@ RESCUED = Scenario.model_validate(
             "final": "2",
             "steps": 2,
             "errors": [],
-            "warnings": [{"contains": "older messages are summarised and it is made again"}],
+            "warnings": [
+                {"contains": "no price is known"},
+                {"contains": "no price is known"},
+                {"contains": "older messages are summarised and it is made again"},
+            ],
             "shown": [
                 {"request": 2, "last": "2"},
                 {"request": 4, "anywhere": {"contains": "Somebody wants a sum."}},

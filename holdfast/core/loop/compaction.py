@@ -6,7 +6,7 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import SummaryPolicy
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.loop import context_window, headroom, limit_checks, model_result
+from holdfast.core.loop import headroom, limit_checks, model_result
 from holdfast.core.loop.conversation_summary import due, summarised, to_buffer
 from holdfast.core.loop.events import BufferSummarised, SummaryFailed
 from holdfast.core.loop.own_tools import todo_list
@@ -22,7 +22,7 @@ def begin(transition: Transition) -> bool:
     policy = transition.rules.definition.context.summary
     if policy is None:
         return False
-    if context_window.excess(transition):
+    if headroom.window_excess(transition):
         return _shorten(transition, policy)
     done = transition.execution.step_executions
     response = done[-1].step.inference_response if done else None
@@ -37,7 +37,7 @@ def begin_after(transition: Transition, error: ErrorRecord) -> bool:
     The first call of a run with an input guard is not made again: its guard has been cancelled with it.
     """
     policy = transition.rules.definition.context.summary
-    if policy is None or error.type != context_window.CONTEXT_TOO_LONG or limit_checks.out_of_time(transition):
+    if policy is None or error.type != headroom.CONTEXT_TOO_LONG or limit_checks.out_of_time(transition):
         return False
     if transition.step.number == 1 and transition.rules.hooks_for(Trigger.INPUT_GUARD):
         return False

@@ -12,8 +12,16 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import WORKERS_MODEL, refused_price
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop import context_window
-from holdfast.core.loop.headroom import keeps_half, model_call, money_left, next_input, tokens_affordable, tokens_left
+from holdfast.core.loop.headroom import (
+    CONTEXT_TOO_LONG,
+    keeps_half,
+    model_call,
+    money_left,
+    next_input,
+    tokens_affordable,
+    tokens_left,
+    window_problem,
+)
 from holdfast.core.loop.transition import Transition
 
 REACHED: Final = "reached"
@@ -128,9 +136,9 @@ def refuses_unpriced(transition: Transition) -> bool:
 
 def _fails_too_long(transition: Transition) -> bool:
     """Fail an execution whose next model call cannot fit into the context window; return whether it cannot."""
-    text = context_window.problem(transition)
+    text = window_problem(transition)
     if text:
-        transition.fail(ErrorRecord(type=context_window.CONTEXT_TOO_LONG, message=text, source="model"))
+        transition.fail(ErrorRecord(type=CONTEXT_TOO_LONG, message=text, source="model"))
     return bool(text)
 
 
