@@ -79,6 +79,8 @@ class Inventory:
         agents = self.all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
+        if problem := self.model.problem(definition.llm):
+            raise InvalidInput(f"agent {definition.name!r}: {problem}")
         self.mcp.check(definition)
         if definition.mcp and listed is None:
             toolset = AgentToolset(definition, {}, {}, None)

@@ -41,6 +41,8 @@ class AnswerPart:
     """Whether the answer comes all at once, so that nothing of it can be seen before its end."""
     sent: bool = True
     """False while the connection is being made and nothing has been sent."""
+    route: str = ""
+    """The route that answers; empty for the worker's own model, and where an earlier part said it."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
@@ -79,6 +81,13 @@ class Model(Protocol):
     @property
     def missing(self) -> str:
         """What runs will fail for, shown when a worker starts; empty when nothing is missing."""
+        return ""
+
+    def problem(self, llm: LLM, /) -> str:  # noqa: ARG002  # others decide by it
+        """Return why a run whose agent has `llm` would fail at its first call; empty when nothing is known.
+
+        Asked before a run begins, so that it is refused before a token is spent. It may read files and import a client.
+        """
         return ""
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace, trusted
 from holdfast.core.base.json_form import JsonForm
@@ -72,6 +74,8 @@ class InferenceResponse(Frozen):
     """Why the answer breaks the response format, if it does; none when it asks for tools."""
     items: ProviderItems = Field(default=(), exclude_if=is_empty)
     """What the provider wants back with this answer; events do not have it."""
+    route: str = Field(default="", max_length=WORD_CHARS_MAX, exclude_if=operator.not_)
+    """The route that answered; empty for the worker's own model."""
 
 
 class Outcome(StrEnum):

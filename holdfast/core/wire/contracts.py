@@ -203,6 +203,8 @@ class ToolsRequest(Frozen):
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
+    llm: LLM | None = Field(default=None, exclude_if=is_none)
+    """Its model's settings, where there are others than the name."""
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
@@ -223,6 +225,7 @@ class ToolsRequest(Frozen):
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,
+            llm=None if definition.llm == LLM(model=definition.llm.model) else definition.llm,
             mcp=mcp,
             code=definition.code,
             loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),

@@ -1,0 +1,41 @@
+"""What `resolve_tools` refuses of an agent's model, before a run has asked it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.tools import Catalog
+from holdfast import LLM, AgentDefinition
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.toolset import Toolset
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.wire.contracts import ToolsRequest
+from holdfast.models import Model
+from holdfast.runtime.prices import PriceList
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Cold(Model):
+    """A model that knows no temperature above 1."""
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        raise NotImplementedError
+
+    def problem(self, llm: LLM) -> str:
+        return "it is too hot" if (llm.temperature or 0) > 1 else ""
+
+
+async def test_a_model_is_shown_all_of_an_agents_settings_and_its_refusal_is_final() -> None:
+    catalog = Catalog(Toolset(), PriceList(), model=Cold())
+    for llm in (LLM(), LLM(model="m"), LLM(model="m", temperature=0.5)):
+        request = ToolsRequest.of(AgentDefinition(name="clerk", llm=llm), AT)
+        assert ToolsRequest.model_validate_json(request.model_dump_json()) == request
+        assert (await catalog.resolve(request)).tools == ()
+    hot = AgentDefinition(name="clerk", llm=LLM(model="m", temperature=1.5))
+    with pytest.raises(ApplicationError, match="agent 'clerk': it is too hot") as refused:
+        await catalog.resolve(ToolsRequest.of(hot, AT))
+    assert (refused.value.type, refused.value.non_retryable) == ("InvalidInput", True)
