@@ -25,7 +25,7 @@ from activities.heartbeats import pulse
 from activities.run_conversation import RunConversation
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import named_id
-from holdfast.core.agent.model import Model
+from holdfast.core.agent.model import Model, problem_with
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
@@ -253,7 +253,7 @@ class Catalog:
         if self._model is not None:
             # in a thread: it may import a client
             llm = request.llm or LLM(model=request.model)
-            problem = await asyncio.to_thread(self._model.problem, llm)
+            problem = await asyncio.to_thread(problem_with, self._model, llm)
             if problem:
                 text = f"agent {request.agent!r}: {problem}"
                 raise ApplicationError(text, type=InvalidInput.__name__, non_retryable=True)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, Model, ModelRequest, checked_response
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest, checked_response, problem_with
 from holdfast.core.base import frozen
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, ModelFailure
@@ -139,7 +139,7 @@ class RoutedModel(RoutingModel):
             model = self._model_of(choice)
         except HoldfastError as error:
             return error.message
-        return model.problem(_routed_llm(llm, choice))
+        return problem_with(model, _routed_llm(llm, choice))
 
     def _problem_of(self, choice: RouteChoice, *, named: bool = True) -> str:
         if named and choice.model is None and not choice.route.is_custom:
@@ -161,7 +161,7 @@ class RoutedModel(RoutingModel):
             if llm.model is None:
                 return f"llm.model names no route, {without}; {suggestion('', self._routes)}"
             return f"there is no route {llm.model!r}, {without}; {suggestion(llm.model, self._routes)}"
-        return self._own.problem(llm)
+        return problem_with(self._own, llm)
 
     def _with_nearest(self, failure: ModelFailure, name: str | None) -> ModelFailure:
         """Return the failure; where the endpoint does not know a name that is close to a route's, that says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -27,6 +28,31 @@ class Cold(Model):
 
     def problem(self, llm: LLM) -> str:
         return "it is too hot" if (llm.temperature or 0) > 1 else ""
+
+
+class Bare:
+    """A model that inherits from nothing."""
+
+    missing = ""
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class Broken(Cold):
+    def problem(self, llm: LLM) -> str:
+        raise ValueError(f"no idea of {llm.model}")
+
+
+async def test_a_model_that_cannot_judge_refuses_nothing_and_one_that_fails_says_so() -> None:
+    request = ToolsRequest.of(AgentDefinition(name="clerk", llm=LLM(model="m")), AT)
+    assert (await Catalog(Toolset(), PriceList(), model=cast("Model", Bare())).resolve(request)).tools == ()
+    with pytest.raises(ApplicationError, match="agent 'clerk': ValueError: no idea of m") as refused:
+        await Catalog(Toolset(), PriceList(), model=Broken()).resolve(request)
+    assert refused.value.non_retryable
 
 
 async def test_a_model_is_shown_all_of_an_agents_settings_and_its_refusal_is_final() -> None:

@@ -10,6 +10,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -93,6 +94,18 @@ class Model(Protocol):
     async def close(self) -> None:
         """Close the connections. Nobody calls the model after that."""
         return
+
+
+def problem_with(model: Model, llm: LLM) -> str:
+    """Return what a model says of `llm` (`Model.problem`), or its error as that; empty for one that cannot say."""
+    judge = getattr(model, "problem", None)  # a model of your own need not inherit from Model
+    if not callable(judge):
+        return ""
+    try:
+        return str(judge(llm) or "")
+    except Exception as error:  # noqa: BLE001  # whatever a model of your own does
+        record = error_record(error, "model")
+        return f"{record.type}: {record.message}"
 
 
 def checked_response(answer: object) -> InferenceResponse:
