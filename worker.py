@@ -39,6 +39,8 @@ from holdfast.mcp.server_file import read_servers, start_problems
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_apis import APIS
 from holdfast.models.model_choice import model_from
+from holdfast.models.route_file import read_routes
+from holdfast.models.routed_model import RoutedModel
 from holdfast.runtime.imports import imported_module
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
@@ -126,7 +128,7 @@ async def serve(
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
-    guardian = GuardianLink(client)
+    guardian = GuardianLink(client, model.variables if model else ())
     if model is None:
         workers = make_tools_worker(client, settings, toolset, serving, results, guardian)
     else:
@@ -195,7 +197,9 @@ def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
     return () if tools_only else sinks_from(urls)
 
 
-def _model_for(settings: Settings, toolset: Toolset, chosen: str | None, servers: Mapping[str, McpServer]) -> Model:
+def _model_for(
+    settings: Settings, toolset: Toolset, chosen: str | None, servers: Mapping[str, McpServer]
+) -> RoutedModel:
     """Return the model, after checking the agents: what one of them lacks is reported now, not in a run."""
     definitions = known_agents(settings).values()
     agents = AgentRegistry.of(*definitions)
@@ -207,7 +211,7 @@ def _model_for(settings: Settings, toolset: Toolset, chosen: str | None, servers
     )
     for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
         sys.stderr.write(f"warning: {problem}\n")
-    model = model_from(chosen)
+    model = RoutedModel(model_from(chosen), read_routes(settings.models_file))
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
@@ -260,6 +264,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument(
         "--model", metavar="MODEL", help=f"{', '.join(APIS)}, or python:MODULE:NAME (default: HOLDFAST_MODEL_API)"
     )
+    parser.add_argument("--models", type=Path, metavar="FILE", help="the routes to models that agents may name")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
@@ -279,6 +284,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         mcp_inline=options.mcp_inline,
         workspaces=options.workspaces,
         workspace_queue=options.workspace_queue,
+        models_file=options.models,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}

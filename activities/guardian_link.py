@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -79,8 +80,10 @@ PAYLOADS: Final = ("kept", "beside", "blamed", "spent")
 class GuardianLink:
     """The link to a worker's guardian: `async with` starts that process, and ends it without a report."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, withheld: Sequence[str] = ()) -> None:
+        """Make the link; `withheld` are environment variables that the guardian's process does not get."""
         self._client = client
+        self._withheld = withheld
         self._keys = count(1)
         self._lines: dict[int, bytes] = {}
         self._cached: dict[str, bytes] = {}
@@ -182,7 +185,7 @@ class GuardianLink:
     async def _start(self) -> asyncio.StreamReader:
         ours, theirs = socket.socketpair()
         try:
-            self._process = _started(theirs)
+            self._process = _started(theirs, self._withheld)
         except OSError:
             ours.close()
             raise
@@ -226,14 +229,14 @@ class GuardianLink:
                 self._send(b"{}\n")
 
 
-def _started(line: socket.socket) -> subprocess.Popen[bytes]:
+def _started(line: socket.socket, withheld: Sequence[str]) -> subprocess.Popen[bytes]:
     with line:
         return subprocess.Popen(  # our own module, no shell
             [sys.executable, "-P", "-m", "activities.guardian"],
             stdin=line.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # a reader of our output must not wait for its end
-            env=_environment(),
+            env=_environment(withheld),
             start_new_session=True,  # a terminal's Ctrl-C goes to the worker alone
         )
 
@@ -275,10 +278,10 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _environment() -> dict[str, str]:
-    """Return the guardian's environment: ours without the model APIs' variables, and with this code on its path."""
+def _environment(withheld: Sequence[str] = ()) -> dict[str, str]:
+    """Return the guardian's environment: ours without models' keys, and with this code on its path."""
     here = str(Path(__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
-    withheld = tuple(f"{api.variables}_" for api in APIS.values())
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
+    of_apis = tuple(f"{api.variables}_" for api in APIS.values())
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(of_apis) and name not in withheld}
     return {**ours, "PYTHONPATH": os.pathsep.join(filter(None, (here, path)))}

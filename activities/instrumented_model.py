@@ -34,12 +34,13 @@ class InstrumentedModel:
         self._spans = spans
         provider = provider_of(model)
         self._default_name = (provider and provider.model) or metric_definitions.DEFAULT_MODEL
-        self._server = None if provider is None else provider.server
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as the model does."""
         name = request.llm.model or self._default_name
-        timed = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
+        provider = provider_of(self._model, request.llm) if self._spans else None
+        server = None if provider is None else provider.server
+        timed = self._spans.model_call(request, name, server) if self._spans else nullcontext()
         label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
         started_at, outcome = perf_counter(), "failed"
         for kind in REFUSED:

@@ -23,9 +23,10 @@ from activities.attempt_admission import (
 )
 from activities.heartbeats import pulse
 from activities.run_conversation import RunConversation
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
+from holdfast.core.agent.model import Model, problem_with
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import check_tool_choice
@@ -234,10 +235,13 @@ class PinnedTools(Protocol):
 class Catalog:
     """Resolves which of this worker's tools and hooks an agent gets, and checks arguments against a tool."""
 
-    def __init__(self, toolset: Toolset, prices: PriceList, mcp: PinnedTools | None = None) -> None:
+    def __init__(
+        self, toolset: Toolset, prices: PriceList, mcp: PinnedTools | None = None, model: Model | None = None
+    ) -> None:
         self._toolset = toolset
         self._prices = prices
         self._mcp = mcp
+        self._model = model
 
     @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
     async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
@@ -250,7 +254,14 @@ class Catalog:
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
-        """Return the traits of what `request` names. An unknown name fails without retry."""
+        """Return the traits of what `request` names. An unknown name fails without retry, also that of a model."""
+        if self._model is not None:
+            # in a thread: it may import a client
+            llm = request.llm or LLM(model=request.model)
+            problem = await asyncio.to_thread(problem_with, self._model, llm)
+            if problem:
+                text = f"agent {request.agent!r}: {problem}"
+                raise ApplicationError(text, type=InvalidInput.__name__, non_retryable=True)
         definition = AgentDefinition(
             name=request.agent,
             tools=request.tools,
@@ -293,5 +304,5 @@ class Catalog:
             search=search,
             prices=await asyncio.to_thread(self._prices.of, request.model),
             window=window,
-            fallback=await asyncio.to_thread(self._prices.known_routes, request.fallback),
+            fallback=await asyncio.to_thread(self._prices.known_routes, request.llm.fallback) if request.llm else (),
         )

@@ -10,7 +10,7 @@ exit code   meaning
 6           the Temporal server, or a worker, does not answer
 7           something else holds what we need (port, data directory, id)
 8           an optional part is not installed
-9           a model call brought no answer; only programs that use the core meet it
+9           a model brought no answer: `models --check`, and programs that use the core
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
 12          large data could not be written or read
@@ -43,6 +43,7 @@ from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.export import export
 from holdfast.cli.commands.mcp import mcp
 from holdfast.cli.commands.mcp_serve import mcp_serve
+from holdfast.cli.commands.models import models
 from holdfast.cli.commands.records import fork, record, records, rewind, tree
 from holdfast.cli.commands.runs import list_runs, run, stop
 from holdfast.cli.commands.session import session
@@ -99,6 +100,7 @@ app.command(cls=WithLatest)(tree)
 app.command()(workspace)
 app.command()(codec_key)
 app.command()(codec_server)
+app.command()(models)
 app.command()(mcp)
 app.command()(mcp_serve)
 app.command()(setup)

@@ -72,6 +72,14 @@ ModelApi: TypeAlias = Annotated[
         metavar="MODEL",
     ),
 ]
+ModelsFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--models",
+        help="The file of routes to models; default: HOLDFAST_MODELS, else models.yaml if it is there.",
+        metavar="FILE",
+    ),
+]
 McpFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(

@@ -34,6 +34,7 @@ class Settings:
     encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
     sent. `mcp_file` lists the MCP servers that agents may name; none: the file `mcp.yaml` here, if there is one.
     `mcp_inline` lets a definition describe MCP servers itself: whoever may start runs then runs commands on the worker.
+    `models_file` lists the routes that agents may name; none: the file `models.yaml` here, if there is one.
     `workspaces` are the backends that agents' workspaces may have here. `workspace_queue` is the task queue whose
     workers serve the tools of workspaces; none: this worker's own.
     """
@@ -52,6 +53,7 @@ class Settings:
     mcp_inline: bool = False
     workspaces: tuple[str, ...] = ()
     workspace_queue: str | None = None
+    models_file: Path | None = None
 
     @property
     def storage_place(self) -> str:
@@ -75,13 +77,14 @@ class Settings:
         mcp_inline: bool = False,
         workspaces: Sequence[str] | None = None,
         workspace_queue: str | None = None,
+        models_file: Path | None = None,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
         commas between), HOLDFAST_STORAGE, HOLDFAST_ENCRYPTION_KEY_FILE, HOLDFAST_MCP, HOLDFAST_MCP_INLINE (1 or 0),
-        HOLDFAST_WORKSPACES (with commas between) and HOLDFAST_WORKSPACE_QUEUE; and, which no argument has,
-        HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        HOLDFAST_WORKSPACES (with commas between), HOLDFAST_WORKSPACE_QUEUE and HOLDFAST_MODELS; and, which no argument
+        has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
 
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
@@ -102,11 +105,16 @@ class Settings:
             encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
             telemetry=Telemetry.from_environment(environment),
-            mcp_file=mcp_file or (Path(environment["HOLDFAST_MCP"]) if environment.get("HOLDFAST_MCP") else None),
+            mcp_file=mcp_file or _file(environment.get("HOLDFAST_MCP")),
             mcp_inline=mcp_inline or _is_on("HOLDFAST_MCP_INLINE", environment.get("HOLDFAST_MCP_INLINE") or "0"),
             workspaces=_backends(workspaces or _listed(environment.get("HOLDFAST_WORKSPACES", ""))),
             workspace_queue=workspace_queue or environment.get("HOLDFAST_WORKSPACE_QUEUE") or None,
+            models_file=models_file or _file(environment.get("HOLDFAST_MODELS")),
         )
+
+
+def _file(name: str | None) -> Path | None:
+    return Path(name) if name else None
 
 
 def _listed(text: str) -> list[str]:

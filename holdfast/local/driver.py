@@ -77,9 +77,10 @@ from holdfast.local.executor import Approver, InputAnswerer
 from holdfast.local.inbox import Inbox, message_event, stop_event
 from holdfast.local.listeners import Kind, ListenerFunction, Listeners
 from holdfast.local.mcp_servers import LocalMcpServers
+from holdfast.local.routes import driver_model
 from holdfast.mcp.server_file import McpServers
 from holdfast.models.endpoint import prices_of
-from holdfast.models.model_choice import EnvironmentModel
+from holdfast.models.route_file import ModelRoutes
 from holdfast.runtime.attachments import attachment_store
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
@@ -95,6 +96,8 @@ class LocalDriver(Generic[AnswerT]):
     Args:
         agent: the agent with its functions, or its definition.
         model: the model, for example a script in a test; by default that of a worker in this environment.
+        models: the routes, as a file like a worker's `models.yaml` or by name; by default, unless a `model` is given,
+            the file that a worker would take here.
         tools: the tools offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the hooks offered to it, in this order.
         agents: the agents that it, or one of them, may call or hand the conversation to.
@@ -120,6 +123,7 @@ class LocalDriver(Generic[AnswerT]):
         agent: Agent[AnswerT] | AgentDefinition,
         *,
         model: Model | None = None,
+        models: ModelRoutes | None = None,
         tools: Iterable[AnyTool] = (),
         hooks: Iterable[Hook] = (),
         agents: Iterable[Agent[Any] | AgentDefinition] = (),
@@ -147,8 +151,8 @@ class LocalDriver(Generic[AnswerT]):
         if records is not None:
             offered = RecordTools(records, self._whose).with_records_tool(offered)
         offered = with_built_in(offered)
-        self._model: Model = model or EnvironmentModel()
-        self._records, self._owns_model = records, model is None
+        self._records = records
+        self._model, self._owns_model = driver_model(model, models)
         self._clock, self._new_id, self._prices = clock, new_id, prices or prices_of(self._model)
         self._parent_agent_id = parent_agent_id
         self._owns_shared = True
@@ -321,9 +325,8 @@ class LocalDriver(Generic[AnswerT]):
 
     async def _next_event(self, state: AgentState) -> Event:
         """Return what happens next."""
-        if self._inbox.waiting or not rests(state.running):
-            return await self._inbox.get()
-        return StepDue(self._clock())
+        due = not self._inbox.waiting and rests(state.running)
+        return StepDue(self._clock()) if due else await self._inbox.get()
 
     def stop(self, reason: str = "", *, mode: StopMode = "now", context: Mapping[str, JsonValue] | None = None) -> None:
         """Ask the execution under way to stop; without one nothing happens. `context` stands in the stop signal.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
-from holdfast.core.agent.model import Model
+from holdfast.core.agent.model import Model, problem_with
 from holdfast.core.agent.tool_selection import check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
@@ -80,6 +80,8 @@ class Inventory:
         agents = self.all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
+        if problem := problem_with(self.model, definition.llm):
+            raise InvalidInput(f"agent {definition.name!r}: {problem}")
         self.mcp.check(definition)
         if definition.mcp and listed is None:
             toolset = AgentToolset(definition, {}, {}, None)

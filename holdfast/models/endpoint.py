@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import OPENAI, ModelApi
+from holdfast.models.routes import Timeouts
 from holdfast.runtime.prices import PriceList
 
 SECRET_CHARS_MIN: Final = 8
@@ -29,7 +31,11 @@ class ModelServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """The address and key of a model endpoint: from the worker's environment, never part of a run's data."""
+    """The address and key of a model endpoint: from the worker's environment, never part of a run's data.
+
+    `route` is the name under which agents choose it, empty for the worker's own model. `headers` go with every request,
+    and `hidden` are the secrets among them.
+    """
 
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -37,6 +43,10 @@ class ProviderSettings:
     api: ModelApi = OPENAI
     think_tags: bool = False
     """Whether an answer's text begins with reasoning between `<think>` and `</think>`."""
+    route: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    timeouts: Timeouts = Timeouts()  # noqa: RUF009  # frozen
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, api: ModelApi = OPENAI) -> ProviderSettings:
@@ -50,8 +60,7 @@ class ProviderSettings:
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise InvalidInput(f"{api.key_file_variable} {file!r} cannot be read: {reason}") from None
-        if key is not None and not (key.isascii() and key.isprintable()):
-            raise InvalidInput(f"the key in {source} has characters that no HTTP header can carry; correct it")
+        check_header(key or "", f"the key in {source}")
         base_url = (environment.get(api.base_url_variable) or "").strip() or None
         if base_url is not None and not _is_usable(base_url):
             raise InvalidInput(f"{api.base_url_variable} is not an address like https://host:port/v1; correct it")
@@ -74,6 +83,16 @@ class ProviderSettings:
         return f"{parts.scheme}://{host}{port}{parts.path}"
 
     @property
+    def key_name(self) -> str:
+        """Where a person looks for the key."""
+        return f"the key of the route {self.route!r}" if self.route else f"{self.api.key_variable} of the worker"
+
+    @property
+    def address_name(self) -> str:
+        """Where a person looks for the address."""
+        return f"the base_url of the route {self.route!r}" if self.route else self.api.base_url_variable
+
+    @property
     def server(self) -> ModelServer:
         """The endpoint's host; no port where the address names none."""
         parts = urlsplit(self.base_url or self.api.base_url)
@@ -86,12 +105,35 @@ class ProviderSettings:
         Shorter ones than SECRET_CHARS_MIN are none: a local server's `x` stands in many words.
         """
         parts = urlsplit(self.base_url or "")
-        words = (self.api_key, parts.password, parts.query, parts.fragment)
+        words = (self.api_key, parts.password, parts.query, parts.fragment, *self.hidden)
         return tuple(word for word in words if word and len(word) >= SECRET_CHARS_MIN)
 
 
-def provider_of(model: Model) -> ProviderSettings | None:
-    """Return a model's settings; none for a script or a custom model without settings."""
+class RoutingModel(Model):
+    """A model that is several endpoints: which one answers depends on the name that a request has."""
+
+    def provider_for(self, llm: LLM) -> ProviderSettings | None:
+        """Return the settings of the endpoint that answers for `llm`; none for a model without settings."""
+        raise NotImplementedError
+
+    def routed_prices(self, prices: PriceList) -> PriceList:
+        """Return the prices at all of its endpoints; `prices` are those at the worker's own."""
+        raise NotImplementedError
+
+
+def check_header(value: str, what: str) -> None:
+    """Raise InvalidInput for a value that no HTTP header can carry; `what` names it, as it may be a secret."""
+    if not (value.isascii() and (value.isprintable() or not value)):
+        raise InvalidInput(f"{what} has characters that no HTTP header can carry; correct it")
+
+
+def provider_of(model: Model, llm: LLM | None = None) -> ProviderSettings | None:
+    """Return the settings of the model that answers for `llm`, by default the worker's own.
+
+    None for a script or a custom model without settings.
+    """
+    if llm is not None and isinstance(model, RoutingModel):
+        return model.provider_for(llm)
     settings = getattr(model, "settings", None)
     return settings if isinstance(settings, ProviderSettings) else None
 
@@ -105,8 +147,10 @@ def prices_of(model: Model, environment: Mapping[str, str] | None = None) -> Pri
     provider = provider_of(model)
     make = PriceList if environment is None else partial(PriceList.from_environment, environment)
     if provider is None:
-        return make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
-    return make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
+        prices = make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
+    else:
+        prices = make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
+    return model.routed_prices(prices) if isinstance(model, RoutingModel) else prices
 
 
 def _is_on(environment: Mapping[str, str], variable: str) -> bool:

@@ -62,3 +62,16 @@ OPENAI: Final = ModelApi(
 
 APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI,)})
 """All supported APIs; a further one is a package beside `openai_chat` and an entry here."""
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType({"openai_chat": OPENAI.name})
+"""Other names of APIs, where one name alone could mean several."""
+
+
+def api_named(name: str) -> ModelApi | None:
+    """Return the API of that name or alias; none where there is no such API."""
+    return APIS.get(ALIASES.get(name, name))
+
+
+def api_names() -> tuple[str, ...]:
+    """Return the names of all APIs, aliases included."""
+    return (*APIS, *ALIASES)

@@ -16,7 +16,7 @@ from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
-from holdfast.models.model_apis import APIS, OPENAI, ModelApi
+from holdfast.models.model_apis import ALIASES, APIS, OPENAI, ModelApi
 from holdfast.runtime.imports import imported_object, module_and_name
 
 MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
@@ -46,6 +46,7 @@ def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.envi
     if kind == PYTHON:
         module_and_name(place, "model")
         return place
+    kind = ALIASES.get(kind, kind)
     if place or kind not in APIS:
         known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])
         raise InvalidInput(f"there is no model API {chosen[:TEXT_CHARS_MAX]!r}; {known}")
@@ -53,23 +54,27 @@ def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.envi
 
 
 class EnvironmentModel(Model):
-    """The model that the environment names, created at the first call, and again at the first one after `close`."""
+    """The model that the environment names, created at the first call, and again at the first one after `close`.
 
-    def __init__(self) -> None:
+    `chosen` is what `--model` says, which wins over the environment.
+    """
+
+    def __init__(self, chosen: str | None = None) -> None:
+        self._chosen = chosen
         self._model: Model | None = None
 
     @property
     def settings(self) -> ProviderSettings | None:
         """The address and key that the environment names now; none for a custom model, or where they are wrong."""
         with suppress(InvalidInput):  # said when the model is asked
-            api = chosen_api()
+            api = chosen_api(self._chosen)
             return ProviderSettings.from_environment(api=api) if isinstance(api, ModelApi) else None
         return None
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the model's answer. Raises as `model_from` does, and as the model does."""
         if self._model is None:
-            self._model = model_from()
+            self._model = model_from(self._chosen)
         return await self._model(request)
 
     async def close(self) -> None:

@@ -61,7 +61,7 @@ class Progress:
         self._came_bytes = 0
         self._text = _BoundedText(RESPONSE_BYTES_MAX)
         self._reasoning = _BoundedText(REASONING_BYTES_MAX)
-        self._model = self._response_id = ""
+        self._model = self._response_id = self._route = ""
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any], attempt: int = 1) -> Progress:
@@ -95,6 +95,7 @@ class Progress:
         self._text.add(part.text)
         self._reasoning.add(part.reasoning)
         self._model, self._response_id = part.model or self._model, part.response_id or self._response_id
+        self._route = part.route or self._route
         self._sent, self._unseen = part.sent, part.unseen
         if part.usage is not None:
             self._usage, self._came_bytes = part.usage, 0
@@ -171,6 +172,7 @@ class Progress:
             usage=counted,
             model=clamped(self._model, WORD_CHARS_MAX),
             response_id=clamped(self._response_id, WORD_CHARS_MAX),
+            route=self._route,
         )
 
 

@@ -74,6 +74,7 @@ def worker_command(
         command += [f"{flag}={value}"] if value else []
     command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += [f"--mcp={settings.mcp_file}"] if settings.mcp_file else []
+    command += [f"--models={settings.models_file}"] if settings.models_file else []
     command += ["--mcp-inline"] if settings.mcp_inline else []
     command += [f"--workspace={backend}" for backend in settings.workspaces]
     command += [f"--workspace-queue={settings.workspace_queue}"] if settings.workspace_queue else []

@@ -116,7 +116,7 @@ def usage_fields(turn: Reply) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
-    return {"usage": usage | turn.usage_details}
+    return {"usage": {**usage, **turn.usage_details}}
 
 
 def _completion(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, ToolExecution
 from holdfast.core.tools.code_mode import RUN_CODE, script_call_id
 from holdfast.core.wire import execution_events
-from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
+from holdfast.view.run_view import CallView, RunView, StepView, answered_by, ended_call, step_view
 
 LIVE_STEPS_MAX: Final = 50
 """The most steps of a run that a live view holds, its latest; of those before it knows how many they were."""
@@ -258,6 +258,7 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
         retry="",
         retry_at=None,
         text=response.text[-LIVE_TEXT_CHARS_MAX:],
+        model=answered_by(response),
         usage=response.usage,
         cost=response.cost or 0.0,
         calls=tuple(

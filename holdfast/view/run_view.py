@@ -28,6 +28,7 @@ from holdfast.core.conversation.steps import (
     AgentStepType,
     CallStage,
     ErrorRecord,
+    InferenceResponse,
     OpenCall,
     Outcome,
     StepExecution,
@@ -276,7 +277,7 @@ def step_view(
         started_at=started_at,
         completed_at=completed_at,
         seconds=_seconds(started_at, completed_at),
-        model=response.model if response else "",
+        model=answered_by(response) if response else "",
         text=step.text_so_far,
         calls=tuple(calls.pop(id_) for id_ in requested if id_ in calls) + tuple(calls.values()),
         errors=step.errors,
@@ -286,6 +287,11 @@ def step_view(
         revised_by=step.revised.hook if step.revised else "",
         asking=not completed_at and step.inference_response is None,
     )
+
+
+def answered_by(response: InferenceResponse) -> str:
+    """Return the model that answered, and the route to it where it is not the worker's own."""
+    return f"{response.model} (route {response.route})".lstrip() if response.route else response.model
 
 
 def subagent_calls(state: AgentState) -> Iterator[RunView]:

@@ -31,7 +31,7 @@ AGENTS = (
     "codec-key",
     "codec-server",
 )
-SERVERS = ("mcp", "mcp-serve", "setup", "doctor")
+SERVERS = ("models", "mcp", "mcp-serve", "setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 AT_ONCE = 3
 """So many calls run at the same time."""

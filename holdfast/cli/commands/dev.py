@@ -26,6 +26,7 @@ from holdfast.cli.options import (
     McpFile,
     McpInline,
     ModelApi,
+    ModelsFile,
     Namespace,
     Sinks,
     Storage,
@@ -95,6 +96,7 @@ def dev(
     workspace_queue: WorkspaceQueue = None,
     sinks: Sinks = None,
     model: ModelApi = None,
+    models_file: ModelsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
@@ -107,6 +109,7 @@ def dev(
         mcp_inline=mcp_inline,
         workspaces=workspaces,
         workspace_queue=workspace_queue,
+        models_file=models_file,
     )
     check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
@@ -164,6 +167,7 @@ def worker(
     ] = None,
     sinks: Sinks = None,
     model: ModelApi = None,
+    models_file: ModelsFile = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -178,6 +182,7 @@ def worker(
         mcp_inline=mcp_inline,
         workspaces=workspaces,
         workspace_queue=workspace_queue,
+        models_file=models_file,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
     serving["metrics"] = metrics

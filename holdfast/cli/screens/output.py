@@ -163,7 +163,8 @@ def announce(number: int, response: InferenceResponse | None, agent: str = "") -
     `agent` is whose step it is, after a handoff.
     """
     suffix = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
-    console().print(f"{step_title(number, agent)}{suffix}")
+    route = f" [dim]via {escape(printable(response.route))}[/dim]" if response and response.route else ""
+    console().print(f"{step_title(number, agent)}{suffix}{route}")
     if response is not None:
         requested_calls(response)
 

@@ -10,6 +10,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -41,6 +42,8 @@ class AnswerPart:
     """Whether the answer comes all at once, so that nothing of it can be seen before its end."""
     sent: bool = True
     """False while the connection is being made and nothing has been sent."""
+    route: str = ""
+    """The route that answers; empty for the worker's own model, and where an earlier part said it."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
@@ -83,9 +86,34 @@ class Model(Protocol):
         """What runs will fail for, shown when a worker starts; empty when nothing is missing."""
         return ""
 
+    def problem(self, llm: LLM, /) -> str:  # noqa: ARG002  # others decide by it
+        """Return why a run whose agent has `llm` would fail at its first call; empty when nothing is known.
+
+        Asked before a run begins, so that it is refused before a token is spent. It may read files and import a client.
+        """
+        return ""
+
     async def close(self) -> None:
         """Close the connections. Nobody calls the model after that."""
         return
+
+
+def problem_with(model: Model, llm: LLM) -> str:
+    """Return what a model says of `llm` and of what it falls back to; empty for one that cannot say."""
+    problems = (_problem_with(model, llm.after(fallbacks)) for fallbacks in range(len(llm.fallback) + 1))
+    return next(filter(None, problems), "")
+
+
+def _problem_with(model: Model, llm: LLM) -> str:
+    """Return what a model says of `llm` (`Model.problem`), or its error as that."""
+    judge = getattr(model, "problem", None)  # a model of your own need not inherit from Model
+    if not callable(judge):
+        return ""
+    try:
+        return str(judge(llm) or "")
+    except Exception as error:  # noqa: BLE001  # whatever a model of your own does
+        record = error_record(error, "model")
+        return f"{record.type}: {record.message}"
 
 
 def checked_response(answer: object) -> InferenceResponse:

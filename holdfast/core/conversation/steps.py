@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace, trusted
 from holdfast.core.base.json_form import JsonForm
@@ -79,6 +81,8 @@ class InferenceResponse(Frozen):
     """What the provider wants back with this answer; events do not have it."""
     dropped: Annotated[tuple[str, ...], Field(max_length=DROPPED_MAX)] = Field(default=(), exclude_if=is_empty)
     """Which parts of the provider's answer are not kept, by their names there."""
+    route: str = Field(default="", max_length=WORD_CHARS_MAX, exclude_if=operator.not_)
+    """The route that answered; empty for the worker's own model."""
 
     @property
     def without_items(self) -> InferenceResponse:

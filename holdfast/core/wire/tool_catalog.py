@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import AwareDatetime, Field
 
-from holdfast.core.agent.definition import AgentDefinition, FallbackRoute
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.hooks import HookTraits
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice
@@ -33,7 +33,8 @@ class ToolsRequest(Frozen):
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
-    fallback: tuple[FallbackRoute, ...] = Field(default=(), exclude_if=is_empty)
+    llm: LLM | None = Field(default=None, exclude_if=is_none)
+    """Its model's settings, where there are others than the name."""
     mcp: Digest | None = None
     """The catalog of its MCP servers' tools, in the record store."""
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
@@ -56,7 +57,7 @@ class ToolsRequest(Frozen):
             compiler=definition.context.compiler,
             approvals=definition.approvals,
             model=definition.llm.model,
-            fallback=definition.llm.fallback,
+            llm=None if definition.llm == LLM(model=definition.llm.model) else definition.llm,
             mcp=mcp,
             code=definition.code,
             tool_choice=definition.llm.tool_choice,

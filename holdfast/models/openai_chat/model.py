@@ -77,11 +77,16 @@ class OpenAIChat(Model):
         self._client: AsyncOpenAI | None = None
         if key is not None:
             # the silences within an answer are timed in `_receive`
-            timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
+            timeout = Timeout(MODEL_SECONDS_MAX, connect=settings.timeouts.connect_seconds or CONNECT_SECONDS)
             hooks: dict[str, list[Callable[..., Any]]] = {"request": [trace_sending], "response": [refuse_errors]}
             transport = DefaultAsyncHttpxClient(event_hooks=hooks, verify=trusted_certificates())
             self._client = AsyncOpenAI(
-                api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout, http_client=transport
+                api_key=key,
+                base_url=settings.base_url or settings.api.base_url,
+                max_retries=0,
+                timeout=timeout,
+                http_client=transport,
+                default_headers=settings.headers,
             )
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
@@ -131,7 +136,9 @@ class OpenAIChat(Model):
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
         # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
-        limit = asyncio.timeout(FIRST_BYTE_SECONDS if streamed else MODEL_SECONDS_MAX)
+        timeouts = self.settings.timeouts
+        first = timeouts.first_byte_seconds or FIRST_BYTE_SECONDS
+        limit = asyncio.timeout(first if streamed else MODEL_SECONDS_MAX)
         try:
             async with (
                 limit,
@@ -152,7 +159,8 @@ class OpenAIChat(Model):
                     max_completion_tokens=output_max or omit,
                 ) as http_response,
             ):
-                await _receive(http_response.iter_bytes(), stream, limit, ends_at)
+                silence = timeouts.silence_seconds or SILENCE_SECONDS
+                await _receive(http_response.iter_bytes(), stream, limit, ends_at, silence)
         except Exception as error:
             if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
                 raise
@@ -198,7 +206,9 @@ def _report_rest(request: ModelRequest, stream: StreamedAnswer) -> None:
         _report(request, AnswerPart(call_bytes=stream.pending_bytes))
 
 
-async def _receive(chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: asyncio.Timeout, until: float) -> None:
+async def _receive(
+    chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: asyncio.Timeout, until: float, silence: float
+) -> None:
     """Feed `stream` the chunks; each of them extends `limit`, though never beyond `until`."""
     now = asyncio.get_running_loop().time
     async for chunk in chunks:
@@ -207,7 +217,7 @@ async def _receive(chunks: AsyncIterator[bytes], stream: StreamedAnswer, limit: 
             # a server may keep the connection open behind [DONE]
             break
         # the usage comes behind the finish reason or never: not worth a silence of minutes
-        longest = MODEL_SECONDS_MAX if stream.plain else TRAILER_SECONDS if stream.complete else SILENCE_SECONDS
+        longest = MODEL_SECONDS_MAX if stream.plain else TRAILER_SECONDS if stream.complete else silence
         limit.reschedule(min(until, now() + longest))
     if stream.done:
         with suppress(TimeoutError):

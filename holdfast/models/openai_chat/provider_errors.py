@@ -39,8 +39,8 @@ TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
 
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left; add credit, or use another key",
-    "NotAuthorised": "check OPENAI_API_KEY of the worker",
-    "ModelNotFound": "check the model's name and OPENAI_BASE_URL",
+    "NotAuthorised": "check {key}",
+    "ModelNotFound": "check the model's name and {address}",
     "ContextTooLong": "shorten the question, trim tool results (context.tool_output_chars_max) "
     "or have old messages summarised (context.summary)",
 }
@@ -56,32 +56,32 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
         # the client's own class for connecting, ours for silences within the answer
         case APITimeoutError() | TimeoutError():
             text = f"the model endpoint {where} did not answer in time"
-            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
+            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorStatus():
             return _status_failure(error, settings)
         # its text is "Connection error.": the cause is below it
         case APIConnectionError():
             text = f"the model endpoint {where} cannot be reached ({_cause(error)})"
-            text = f"{text}; is it running, is OPENAI_BASE_URL right?"
-            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
+            text = f"{text}; is it running, is {settings.address_name} right?"
+            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():
             text = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
-            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
+            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
             refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)
-            return _failure(f"the model endpoint {where} failed in its answer: {words}", refused, usage)
+            return _failure(settings, f"the model endpoint {where} failed in its answer: {words}", refused, usage)
         case UnusableAnswer():
-            return _failure(f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
+            return _failure(settings, f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
         # a body that the client itself could not read
         case APIError():
             text = f"{where}: {redacted(str(error), settings)}"
-            return _failure(text, Refusal("UnusableAnswer", again=True), usage)
+            return _failure(settings, text, Refusal("UnusableAnswer", again=True), usage)
         case InvalidInput():
-            return _failure(error.message, Refusal("InvalidInput", again=False, free=True), usage)
+            return _failure(settings, error.message, Refusal("InvalidInput", again=False, free=True), usage)
         case _ if is_broken_connection(error):
             text = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
-            return _failure(text, Refusal(UNAVAILABLE, again=True), usage)
+            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case _:
             return None
 
@@ -96,12 +96,13 @@ def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFail
     refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
     words = redacted(error.words, settings)
     text = f"the model endpoint {settings.endpoint} answered {error.status}"
-    return _failure(f"{text}: {words}" if words else text, refused)
+    return _failure(settings, f"{text}: {words}" if words else text, refused)
 
 
-def _failure(text: str, refused: Refusal, usage: Usage = NOTHING_USED) -> ModelFailure:
+def _failure(settings: ProviderSettings, text: str, refused: Refusal, usage: Usage = NOTHING_USED) -> ModelFailure:
     if refused.kind in REMEDIES:
-        text = f"{text}; {REMEDIES[refused.kind]}"
+        remedy = REMEDIES[refused.kind].format(key=settings.key_name, address=settings.address_name)
+        text = f"{text}; {remedy}"
     return ModelFailure(
         text, kind=refused.kind, again=refused.again, after=refused.after, usage=usage, free=refused.free
     )

@@ -22,7 +22,7 @@ from holdfast.core.base.extras import install_command
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import chosen_api
-from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings, mcp_servers, workspaces
+from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings, mcp_servers, routes, workspaces
 from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
 from holdfast.server.doctor.findings import Finding, Level, fine, warned, wrong
 from holdfast.server.worker_process import PARTS, worker_parts
@@ -49,6 +49,7 @@ async def examine(settings: Settings) -> list[Finding]:
         bounded(mcp_servers.MCP, mcp_servers.examine_mcp(settings), mcp_servers.CHECK_SECONDS),
         bounded(workspaces.WORKSPACES, workspaces.examine_workspaces(settings, agents)),
         bounded(machine_findings.MODEL, _model()),
+        bounded(routes.ROUTES, routes.examine_routes(settings)),
         bounded(machine_findings.DATA, _data(settings)),
         bounded(STORAGE, _storage(settings)),
         bounded(machine_findings.ENCRYPTION, _encryption(settings)),

@@ -55,6 +55,7 @@ def _opened(settings: ProviderSettings) -> Any:  # noqa: ANN401  # urllib's answ
     headers = {"Accept": "application/json", "User-Agent": f"holdfast/{__version__}"}
     if settings.api_key is not None:
         headers |= settings.api.headers(settings.api_key)
+    headers |= settings.headers
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # http or https: ProviderSettings checks it
     return urllib.request.build_opener(_Stay).open(request, timeout=SILENCE_SECONDS)
 
