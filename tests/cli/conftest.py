@@ -8,7 +8,6 @@ import signal
 import sys
 import tty
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,8 +45,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def project(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The user's folder; its commands are forked, `dev` and `worker` are real starts."""
-    return replace(Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built), warm=True)
+    """The user's folder; its commands are forked."""
+    return Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built)
 
 
 @pytest.fixture(scope="session")
