@@ -2,8 +2,8 @@
 
 A fork is a process of its own as `python -m worker` or `holdfast` is: its arguments, environment, streams, session and
 exit code are its own, and it is killed and frozen as any other. Real starts are what `tests/test_tools_worker.py`,
-`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py`, `Project.cold`
-of `tests/cli/program.py` and the worker of every `holdfast dev` have. `tests/fork_request.py` is a program that has
+`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and `Project.cold`
+of `tests/cli/program.py` has. `tests/fork_request.py` is a program that has
 itself forked: for what others start, a shell or the MCP SDK's client.
 """
 
@@ -198,7 +198,11 @@ class _Warm:
 
 def fork_request(program: str) -> list[str]:
     """Return the command of a process that has `program` forked, with its streams, and ends as that does."""
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("fork_request.py")), _warm().door, program]
+    return [*_request_at(_warm().door), program]
+
+
+def _request_at(door: str) -> list[str]:
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("fork_request.py")), door]
 
 
 def _warm_environment() -> dict[str, str]:
@@ -214,7 +218,7 @@ def _warm() -> _Warm:
         listener.bind(door := f"{folder.name}/door")
         listener.listen()
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from tests.forked import serve; serve({listener.fileno()})"],
+            [sys.executable, "-P", "-c", f"from tests.forked import serve; serve({listener.fileno()}, {door!r})"],
             stdin=theirs.fileno(),
             pass_fds=[listener.fileno()],
             env=_warm_environment(),
@@ -255,7 +259,7 @@ def _imported() -> list[str]:
     return sorted(_Noticing.names)
 
 
-def serve(door: int) -> None:
+def serve(listening: int, door: str) -> None:
     """Be the warm process: fork for each request on standard input, tell each fork's pid and, later, its exit code.
 
     Whoever comes through the door asks once; the end of its line is the end of its fork.
@@ -264,8 +268,8 @@ def serve(door: int) -> None:
     assert threading.active_count() == 1, "a fork would lack the others"
     gc.collect()
     gc.freeze()
-    requests, listener = socket.socket(fileno=os.dup(0)), socket.socket(fileno=door)
-    os.set_inheritable(door, False)  # noqa: FBT003  # positional only
+    requests, listener = socket.socket(fileno=os.dup(0)), socket.socket(fileno=listening)
+    os.set_inheritable(listening, False)  # noqa: FBT003  # positional only
     requests.send(json.dumps(names).encode())
     lines: dict[int, tuple[int, socket.socket]] = {}
     bound: dict[int, int] = {}
@@ -294,7 +298,7 @@ def serve(door: int) -> None:
             for ended, (_, other) in lines.items():
                 os.close(ended)
                 other.close()
-            _become(json.loads(request), files)
+            _become(json.loads(request), files, door)
         line = socket.socket(fileno=files.pop())
         for each in files:
             os.close(each)
@@ -309,7 +313,7 @@ def _tell(line: socket.socket, number: int) -> None:
         line.send(str(number).encode())
 
 
-def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
+def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoReturn:
     """Be the program as a shell would have started it."""
     os.setsid()
     for number, file in enumerate(files[:-1]):
@@ -330,6 +334,7 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
         sys.argv = ["holdfast", *arguments]
         sys.path.insert(0, str(Path(sys.executable).parent))
         os.execve = _executed
+        _fork_workers(door)
         try:
             importlib.import_module("holdfast.cli.main").main()
         except _Executed as worker:
@@ -340,6 +345,18 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
     sys.modules.pop("worker")
     runpy.run_module("worker", run_name="__main__", alter_sys=True)
     sys.exit()
+
+
+def _fork_workers(door: str) -> None:
+    """Let the worker of a forked `holdfast dev` be forked too: its child is who requests that."""
+    started = WorkerProcess._started  # noqa: SLF001
+
+    def requested(
+        self: WorkerProcess, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
+        return started(self, [*_request_at(door), *command[command.index("worker") :]], environment)
+
+    WorkerProcess._started = requested  # type: ignore[method-assign]  # noqa: SLF001
 
 
 class _Executed(BaseException):
