@@ -2,9 +2,9 @@
 
 A fork is a process of its own as `python -m worker` or `holdfast` is: its arguments, environment, streams, session and
 exit code are its own, and it is killed and frozen as any other. Real starts are what `tests/test_tools_worker.py`,
-`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and `Project.cold`
-of `tests/cli/program.py` has. `tests/fork_request.py` is a program that has
-itself forked: for what others start, a shell or the MCP SDK's client.
+`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and the `cold`
+projects of `tests/cli/program.py` have. `tests/fork_request.py` is a program that has itself forked: for what others
+start, a shell or the MCP SDK's client.
 """
 
 from __future__ import annotations
@@ -234,10 +234,12 @@ def _warm() -> _Warm:
 
     atexit.register(end)
     assert select.select([ours], [], [], START_SECONDS_MAX)[0], "the warm process does not begin"
-    return _Warm(ours, door, frozenset(json.loads(ours.recv(REQUEST_BYTES_MAX))))
+    names = ours.recv(REQUEST_BYTES_MAX)
+    assert names, "the warm process has ended; see its standard error"
+    return _Warm(ours, door, frozenset(json.loads(names)))
 
 
-class _Noticing(os._Environ[str]):  # noqa: SLF001  # what os.environ is, without a public name
+class _Noticing(os._Environ[str]):  # what os.environ is, without a public name
     """An environment that notices which variables are read."""
 
     names: set[str] = set()  # noqa: RUF012  # of the one there is
@@ -271,41 +273,66 @@ def serve(listening: int, door: str) -> None:
     requests, listener = socket.socket(fileno=os.dup(0)), socket.socket(fileno=listening)
     os.set_inheritable(listening, False)  # noqa: FBT003  # positional only
     requests.send(json.dumps(names).encode())
-    lines: dict[int, tuple[int, socket.socket]] = {}
-    bound: dict[int, int] = {}
+    forks = _Forks()
     while True:
-        ready = select.select([requests, listener, *lines, *bound], [], [])[0]
-        for ended in (each for each in ready if each in lines):
-            pid, line = lines.pop(ended)
-            bound.pop(line.fileno(), None)
+        ready = select.select([requests, listener, *forks.files], [], [])[0]
+        forks.settle(ready)
+        for each in (requests, listener):
+            if each not in ready:
+                continue
+            caller = each if each is requests else each.accept()[0]
+            request, files, _, _ = socket.recv_fds(caller, REQUEST_BYTES_MAX, FILES)
+            if not request:
+                return
+            pid = os.fork()
+            if pid == 0:
+                for other in (requests, listener, caller):
+                    other.close()
+                forks.close()
+                _become(json.loads(request), files, door)
+            line = socket.socket(fileno=files.pop())
+            for file in files:
+                os.close(file)
+            forks.add(pid, line, bound=caller is not requests)
+            if caller is not requests:
+                caller.close()
+
+
+class _Forks:
+    """The forks that run, each with the line on which its end is told."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[int, socket.socket]] = {}
+        self._bound: dict[int, int] = {}
+
+    @property
+    def files(self) -> list[int]:
+        """What is ready when a fork has ended, or when one is to end because its line has."""
+        return [*self._lines, *self._bound]
+
+    def add(self, pid: int, line: socket.socket, *, bound: bool) -> None:
+        """Tell a fork's pid; a `bound` one ends with its line."""
+        self._lines[os.pidfd_open(pid)] = (pid, line)
+        if bound:
+            self._bound[line.fileno()] = pid
+        _tell(line, pid)
+
+    def settle(self, ready: Sequence[object]) -> None:
+        """Tell the ends of those that have ended; end those whose line has."""
+        for ended in [each for each in self._lines if each in ready]:
+            pid, line = self._lines.pop(ended)
+            self._bound.pop(line.fileno(), None)
             os.close(ended)
             _tell(line, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             line.close()
-        for gone in (each for each in ready if each in bound):
-            os.kill(bound.pop(gone), signal.SIGKILL)
-        if requests not in ready and listener not in ready:
-            continue
-        caller = requests if requests in ready else listener.accept()[0]
-        request, files, _, _ = socket.recv_fds(caller, REQUEST_BYTES_MAX, FILES)
-        if caller is not requests:
-            caller.close()
-        if not request:
-            return
-        pid = os.fork()
-        if pid == 0:
-            requests.close()
-            listener.close()
-            for ended, (_, other) in lines.items():
-                os.close(ended)
-                other.close()
-            _become(json.loads(request), files, door)
-        line = socket.socket(fileno=files.pop())
-        for each in files:
-            os.close(each)
-        lines[os.pidfd_open(pid)] = (pid, line)
-        if caller is not requests:
-            bound[line.fileno()] = pid
-        _tell(line, pid)
+        for gone in [each for each in self._bound if each in ready]:
+            os.kill(self._bound.pop(gone), signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the files, in a fork."""
+        for ended, (_, line) in self._lines.items():
+            os.close(ended)
+            line.close()
 
 
 def _tell(line: socket.socket, number: int) -> None:
@@ -349,14 +376,12 @@ def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoRe
 
 def _fork_workers(door: str) -> None:
     """Let the worker of a forked `holdfast dev` be forked too: its child is who requests that."""
-    started = WorkerProcess._started  # noqa: SLF001
+    started = WorkerProcess._started
 
-    def requested(
-        self: WorkerProcess, command: Sequence[str], environment: Mapping[str, str]
-    ) -> subprocess.Popen[str]:
+    def requested(self: WorkerProcess, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         return started(self, [*_request_at(door), *command[command.index("worker") :]], environment)
 
-    WorkerProcess._started = requested  # type: ignore[method-assign]  # noqa: SLF001
+    WorkerProcess._started = requested  # type: ignore[method-assign]
 
 
 class _Executed(BaseException):

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
-from tests.forked import Forked, forks
+from tests.forked import Forked, fork_request, forks
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -178,7 +179,7 @@ class Project:
     env: Mapping[str, str]
     program: Path = HOLDFAST
     warm: bool = True
-    """Whether its commands are forked where their environment allows that, in a tenth of the time: `tests/forked.py`."""
+    """Whether its commands are forked where their environment allows that; see `tests/forked.py`."""
 
     @classmethod
     def at(cls, folder: Path, endpoint: str, built: Path | None = None) -> Project:
@@ -204,6 +205,15 @@ class Project:
     def forks(self) -> bool:
         """Whether a command is forked."""
         return self.warm and self.program == HOLDFAST and forks(self.env)
+
+    def on_path(self, folder: Path) -> Path:
+        """Return the folder for PATH in which a shell finds the program: `folder`, where commands are forked."""
+        if not self.forks:
+            return self.program.parent
+        script = folder / self.program.name
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(fork_request("holdfast"))} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        return folder
 
     def start(self, *arguments: str) -> Running:
         """Start a command in a session of its own, as a terminal would."""
