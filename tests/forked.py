@@ -239,7 +239,7 @@ def _warm() -> _Warm:
     return _Warm(ours, door, frozenset(json.loads(names)))
 
 
-class _Noticing(os._Environ[str]):  # what os.environ is, without a public name
+class _Noticing(os._Environ[str]):  # pyright: ignore[reportPrivateUsage]  # what os.environ is, without a public name
     """An environment that notices which variables are read."""
 
     names: set[str] = set()  # noqa: RUF012  # of the one there is
@@ -376,12 +376,12 @@ def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoRe
 
 def _fork_workers(door: str) -> None:
     """Let the worker of a forked `holdfast dev` be forked too: its child is who requests that."""
-    started = WorkerProcess._started
+    started = WorkerProcess._started  # pyright: ignore[reportPrivateUsage]  # as a subclass's would be
 
     def requested(self: WorkerProcess, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         return started(self, [*_request_at(door), *command[command.index("worker") :]], environment)
 
-    WorkerProcess._started = requested  # type: ignore[method-assign]
+    WorkerProcess._started = requested  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
 
 
 class _Executed(BaseException):

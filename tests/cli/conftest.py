@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import sys
 import tty
 from collections.abc import Generator
@@ -16,16 +15,6 @@ from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.failing import Failing, begun
 from tests.cli.program import SCRIPTS, Project, Running
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> Generator[None]:
-    """Take back an ignored SIGINT (a background job of a plain shell has it); what we start would inherit it."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
