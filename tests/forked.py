@@ -275,7 +275,8 @@ def serve(listening: int, door: str) -> None:
     requests.send(json.dumps(names).encode())
     forks = _Forks()
     while True:
-        ready = select.select([requests, listener, *forks.files], [], [])[0]
+        watched: list[int | socket.socket] = [requests, listener, *forks.files]
+        ready = select.select(watched, [], [])[0]
         forks.settle(ready)
         for each in (requests, listener):
             if each not in ready:
@@ -317,7 +318,7 @@ class _Forks:
             self._bound[line.fileno()] = pid
         _tell(line, pid)
 
-    def settle(self, ready: Sequence[object]) -> None:
+    def settle(self, ready: Sequence[int | socket.socket]) -> None:
         """Tell the ends of those that have ended; end those whose line has."""
         for ended in [each for each in self._lines if each in ready]:
             pid, line = self._lines.pop(ended)
@@ -360,7 +361,7 @@ def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoRe
     if request["program"] == "holdfast":
         sys.argv = ["holdfast", *arguments]
         sys.path.insert(0, str(Path(sys.executable).parent))
-        os.execve = _executed
+        os.execve = _executed  # type: ignore[assignment]  # narrower: what `holdfast worker` gives it
         _fork_workers(door)
         try:
             importlib.import_module("holdfast.cli.main").main()
