@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -140,6 +141,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # its own process tells it once more
         told = "\n".join(str(report.longrepr).splitlines()[-TOLD_LINES:])
         print(f"\n{told}\nfailed: {report.nodeid}", file=sys.__stderr__, flush=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Generator[None]:
+    """Take back an ignored SIGINT (a background job of a plain shell has it); what we start would inherit it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,15 @@
 
 A fork is a process of its own as `python -m worker` or `holdfast` is: its arguments, environment, streams, session and
 exit code are its own, and it is killed and frozen as any other. Real starts are what `tests/test_tools_worker.py`,
-`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and every
-`holdfast dev` have.
+`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and the `cold`
+projects of `tests/cli/program.py` have. `tests/fork_request.py` is a program that has itself forked: for what others
+start, a shell or the MCP SDK's client.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -19,9 +21,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import termios
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -49,6 +54,15 @@ KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 
 OWN = ("HOLDFAST_", "OPENAI_")
 """How the variables begin that nothing reads as it is imported."""
+
+READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "SSL_")
+"""How the variables begin that are read before or beneath our modules; what these read, the warm process notices."""
+
+HARMLESS = ("HOME",)
+"""Read as modules are imported, for where a user's own packages would be: nothing of ours is there."""
+
+UTF_8 = (None, "C.UTF-8", "en_US.UTF-8")
+"""Values of LANG with which a program of ours is the same: Python takes the first as the second."""
 
 REQUEST_BYTES_MAX = 128 * 1024
 """More than a command line and an environment take."""
@@ -79,8 +93,20 @@ def _differs_in_our_own(environment: Mapping[str, str]) -> bool:
     return all(name.startswith(OWN) for name in names if here.get(name) != environment.get(name))
 
 
-class Forked:
-    """A process that is a child of the warm one: what our tests use of a Popen."""
+def forks(environment: Mapping[str, str]) -> bool:
+    """Whether a command with that environment can be forked: nothing in it would have been read before it begins."""
+    if sys.platform != "linux":
+        return False
+    warm, here = _warm(), _warm_environment()
+    return not any(warm.heeds(name) and not _alike(name, value, here) for name, value in environment.items())
+
+
+def _alike(name: str, value: str, here: Mapping[str, str]) -> bool:
+    return value == here.get(name) or (name == "LANG" and value in UTF_8 and here.get(name) in UTF_8)
+
+
+class ForkedProcess:
+    """A process that is a child of the warm one: what our tests use of a Popen, but its streams."""
 
     def __init__(
         self,
@@ -88,27 +114,19 @@ class Forked:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
+        files: tuple[int, int, int],
         *,
-        apart: bool,
-        errors: str,
+        terminal: bool = False,
     ) -> None:
-        """Start it; with `apart`, standard error is a stream of its own."""
+        """Start it with these three streams; with `terminal`, the first of them is the terminal of its session."""
         self._line, theirs = socket.socketpair()
-        read_in, write_in = os.pipe()
-        read_out, write_out = os.pipe()
-        read_err, write_err = os.pipe() if apart else (-1, os.dup(write_out))
         request = {"program": program, "arguments": list(arguments), "environment": dict(environment)}
-        told = json.dumps({**request, "folder": str(folder)}).encode()
+        told = json.dumps({**request, "folder": str(folder), "terminal": terminal}).encode()
         with _ASKING:
-            socket.send_fds(_warm(), [told], [read_in, write_out, write_err, theirs.fileno()])
-        for each in (read_in, write_out, write_err):
-            os.close(each)
+            socket.send_fds(_warm().line, [told], [*files, theirs.fileno()])
         theirs.close()
         self._lock = threading.Lock()
         self.returncode: int | None = None
-        self.stdin = os.fdopen(write_in, "w", encoding="utf-8", errors=errors)
-        self.stdout = os.fdopen(read_out, encoding="utf-8", errors=errors)
-        self.stderr = os.fdopen(read_err, encoding="utf-8", errors=errors) if apart else None
         assert select.select([self._line], [], [], START_SECONDS_MAX)[0], "the warm process does not fork"
         self.pid = int(self._line.recv(PID_BYTES))
 
@@ -138,60 +156,184 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class Forked(ForkedProcess):
+    """A forked process whose three streams are pipes."""
+
+    def __init__(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        apart: bool,
+        errors: str,
+    ) -> None:
+        """Start it; with `apart`, standard error is a stream of its own."""
+        read_in, write_in = os.pipe()
+        read_out, write_out = os.pipe()
+        read_err, write_err = os.pipe() if apart else (-1, os.dup(write_out))
+        try:
+            super().__init__(program, arguments, environment, folder, (read_in, write_out, write_err))
+        finally:
+            for each in (read_in, write_out, write_err):
+                os.close(each)
+        self.stdin = os.fdopen(write_in, "w", encoding="utf-8", errors=errors)
+        self.stdout = os.fdopen(read_out, encoding="utf-8", errors=errors)
+        self.stderr = os.fdopen(read_err, encoding="utf-8", errors=errors) if apart else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Warm:
+    line: socket.socket
+    door: str
+    """Where `tests/fork_request.py` finds it."""
+    names: frozenset[str]
+    """The variables that its modules have read as they were imported."""
+
+    def heeds(self, name: str) -> bool:
+        """Whether a fork would heed what this process was told by that variable."""
+        return name.startswith(READ_BY_PYTHON) or (name in self.names and name not in HARMLESS)
+
+
+def fork_request(program: str) -> list[str]:
+    """Return the command of a process that has `program` forked, with its streams, and ends as that does."""
+    return [*_request_at(_warm().door), program]
+
+
+def _request_at(door: str) -> list[str]:
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("fork_request.py")), door]
+
+
+def _warm_environment() -> dict[str, str]:
+    return worker_environment({name: os.environ[name] for name in KEPT if name in os.environ})
+
+
 @cache
-def _warm() -> socket.socket:
-    """Start the warm process, which ends with this one, and return the line to it."""
+def _warm() -> _Warm:
+    """Start the warm process, which ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", "from tests.forked import serve; serve()"],
-        stdin=theirs.fileno(),
-        env=worker_environment({name: os.environ[name] for name in KEPT if name in os.environ}),
-        start_new_session=True,
-    )
+    folder = tempfile.TemporaryDirectory(prefix="holdfast-forks-")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(door := f"{folder.name}/door")
+        listener.listen()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"from tests.forked import serve; serve({listener.fileno()}, {door!r})"],
+            stdin=theirs.fileno(),
+            pass_fds=[listener.fileno()],
+            env=_warm_environment(),
+            start_new_session=True,
+        )
     theirs.close()
 
     def end() -> None:
         ours.close()
         process.kill()
         process.wait()
+        folder.cleanup()
 
     atexit.register(end)
-    return ours
+    assert select.select([ours], [], [], START_SECONDS_MAX)[0], "the warm process does not begin"
+    names = ours.recv(REQUEST_BYTES_MAX)
+    assert names, "the warm process has ended; see its standard error"
+    return _Warm(ours, door, frozenset(json.loads(names)))
 
 
-def serve() -> None:
-    """Be the warm process: fork for each request on standard input, tell each fork's pid and, later, its exit code."""
-    for name in MODULES:
-        importlib.import_module(name)
+class _Noticing(os._Environ[str]):  # pyright: ignore[reportPrivateUsage]  # what os.environ is, without a public name
+    """An environment that notices which variables are read."""
+
+    names: set[str] = set()  # noqa: RUF012  # of the one there is
+
+    def __getitem__(self, key: str) -> str:
+        self.names.add(key)
+        return super().__getitem__(key)
+
+
+def _imported() -> list[str]:
+    """Import the modules, and return the variables that were read meanwhile."""
+    plain = type(os.environ)
+    os.environ.__class__ = _Noticing
+    try:
+        for name in MODULES:
+            importlib.import_module(name)
+    finally:
+        os.environ.__class__ = plain
+    return sorted(_Noticing.names)
+
+
+def serve(listening: int, door: str) -> None:
+    """Be the warm process: fork for each request on standard input, tell each fork's pid and, later, its exit code.
+
+    Whoever comes through the door asks once; the end of its line is the end of its fork.
+    """
+    names = _imported()
     assert threading.active_count() == 1, "a fork would lack the others"
     gc.collect()
     gc.freeze()
-    requests = socket.socket(fileno=os.dup(0))
-    lines: dict[int, tuple[int, socket.socket]] = {}
+    requests, listener = socket.socket(fileno=os.dup(0)), socket.socket(fileno=listening)
+    os.set_inheritable(listening, False)  # noqa: FBT003  # positional only
+    requests.send(json.dumps(names).encode())
+    forks = _Forks()
     while True:
-        ready = select.select([requests.fileno(), *lines], [], [])[0]
-        for ended in (each for each in ready if each in lines):
-            pid, line = lines.pop(ended)
+        watched: list[int | socket.socket] = [requests, listener, *forks.files]
+        ready = select.select(watched, [], [])[0]
+        forks.settle(ready)
+        for each in (requests, listener):
+            if each not in ready:
+                continue
+            caller = each if each is requests else each.accept()[0]
+            request, files, _, _ = socket.recv_fds(caller, REQUEST_BYTES_MAX, FILES)
+            if not request:
+                return
+            pid = os.fork()
+            if pid == 0:
+                for other in (requests, listener, caller):
+                    other.close()
+                forks.close()
+                _become(json.loads(request), files, door)
+            line = socket.socket(fileno=files.pop())
+            for file in files:
+                os.close(file)
+            forks.add(pid, line, bound=caller is not requests)
+            if caller is not requests:
+                caller.close()
+
+
+class _Forks:
+    """The forks that run, each with the line on which its end is told."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[int, socket.socket]] = {}
+        self._bound: dict[int, int] = {}
+
+    @property
+    def files(self) -> list[int]:
+        """What is ready when a fork has ended, or when one is to end because its line has."""
+        return [*self._lines, *self._bound]
+
+    def add(self, pid: int, line: socket.socket, *, bound: bool) -> None:
+        """Tell a fork's pid; a `bound` one ends with its line."""
+        self._lines[os.pidfd_open(pid)] = (pid, line)
+        if bound:
+            self._bound[line.fileno()] = pid
+        _tell(line, pid)
+
+    def settle(self, ready: Sequence[int | socket.socket]) -> None:
+        """Tell the ends of those that have ended; end those whose line has."""
+        for ended in [each for each in self._lines if each in ready]:
+            pid, line = self._lines.pop(ended)
+            self._bound.pop(line.fileno(), None)
             os.close(ended)
             _tell(line, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             line.close()
-        if requests.fileno() not in ready:
-            continue
-        request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, FILES)
-        if not request:
-            return
-        pid = os.fork()
-        if pid == 0:
-            requests.close()
-            for ended, (_, other) in lines.items():
-                os.close(ended)
-                other.close()
-            _become(json.loads(request), files)
-        line = socket.socket(fileno=files.pop())
-        for each in files:
-            os.close(each)
-        lines[os.pidfd_open(pid)] = (pid, line)
-        _tell(line, pid)
+        for gone in [each for each in self._bound if each in ready]:
+            os.kill(self._bound.pop(gone), signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the files, in a fork."""
+        for ended, (_, line) in self._lines.items():
+            os.close(ended)
+            line.close()
 
 
 def _tell(line: socket.socket, number: int) -> None:
@@ -199,13 +341,15 @@ def _tell(line: socket.socket, number: int) -> None:
         line.send(str(number).encode())
 
 
-def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
+def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoReturn:
     """Be the program as a shell would have started it."""
     os.setsid()
     for number, file in enumerate(files[:-1]):
         os.dup2(file, number)
     for file in files:
         os.close(file)
+    if request["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
@@ -213,11 +357,44 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.argv = [request["program"], *request["arguments"]]
-    if request["program"] == "worker":
-        sys.modules.pop("worker")
-        runpy.run_module("worker", run_name="__main__", alter_sys=True)
-    else:
+    arguments = request["arguments"]
+    if request["program"] == "holdfast":
+        sys.argv = ["holdfast", *arguments]
         sys.path.insert(0, str(Path(sys.executable).parent))
-        importlib.import_module("holdfast.cli.main").main()
+        os.execve = _executed  # type: ignore[assignment]  # narrower: what `holdfast worker` gives it
+        _fork_workers(door)
+        try:
+            importlib.import_module("holdfast.cli.main").main()
+        except _Executed as worker:
+            arguments = worker.arguments
+        else:
+            sys.exit()
+    sys.argv = ["worker", *arguments]
+    sys.modules.pop("worker")
+    runpy.run_module("worker", run_name="__main__", alter_sys=True)
     sys.exit()
+
+
+def _fork_workers(door: str) -> None:
+    """Let the worker of a forked `holdfast dev` be forked too: its child is who requests that."""
+    started = WorkerProcess._started  # pyright: ignore[reportPrivateUsage]  # as a subclass's would be
+
+    def requested(self: WorkerProcess, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        return started(self, [*_request_at(door), *command[command.index("worker") :]], environment)
+
+    WorkerProcess._started = requested  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+
+
+class _Executed(BaseException):
+    """`holdfast worker` becomes the worker: what it imports is there already."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+
+def _executed(path: str, command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    assert (path, command[1:4]) == (sys.executable, ["-P", "-m", "worker"])
+    os.environ.clear()
+    os.environ.update(environment)
+    raise _Executed(command[4:])

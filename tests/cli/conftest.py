@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import sys
 import tty
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +15,6 @@ from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.failing import Failing, begun
 from tests.cli.program import SCRIPTS, Project, Running
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> Generator[None]:
-    """Take back an ignored SIGINT (a background job of a plain shell has it); what we start would inherit it."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +34,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def project(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The user's folder; its commands are forked, `dev` and `worker` are real starts."""
-    return replace(Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built), warm=True)
+    """The user's folder; its commands are forked."""
+    return Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,13 +23,11 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
-from tests.forked import Forked
+from tests.forked import Forked, fork_request, forks
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
 READY = "worker ready"
-SERVING = ("dev", "worker")
-"""Commands whose real start is what a test is about, however they end."""
 KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 """What our own environment may tell the program; nothing of Temporal, OpenAI or ours."""
 
@@ -179,8 +178,8 @@ class Project:
     folder: Path
     env: Mapping[str, str]
     program: Path = HOLDFAST
-    warm: bool = False
-    """Whether its commands are forked, in a tenth of the time; see `tests/forked.py`. `SERVING` ones are not."""
+    warm: bool = True
+    """Whether its commands are forked where their environment allows that; see `tests/forked.py`."""
 
     @classmethod
     def at(cls, folder: Path, endpoint: str, built: Path | None = None) -> Project:
@@ -193,14 +192,32 @@ class Project:
         return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"})
 
     def where(self, *without: str, **env: str) -> Project:
-        """Return the same folder with other variables; those that are not ours need a real start to be heeded."""
+        """Return the same folder with other variables."""
         kept = {name: value for name, value in self.env.items() if name not in without}
-        ours = all(name.startswith("HOLDFAST_") for name in (*without, *env))
-        return replace(self, env={**kept, **env}, warm=self.warm and ours)
+        return replace(self, env={**kept, **env})
+
+    @property
+    def cold(self) -> Project:
+        """The same folder; each of its commands is a real start, as a user's."""
+        return replace(self, warm=False)
+
+    @property
+    def forks(self) -> bool:
+        """Whether a command is forked."""
+        return self.warm and self.program == HOLDFAST and forks(self.env)
+
+    def on_path(self, folder: Path) -> Path:
+        """Return the folder for PATH in which a shell finds the program: `folder`, where commands are forked."""
+        if not self.forks:
+            return self.program.parent
+        script = folder / self.program.name
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(fork_request("holdfast"))} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        return folder
 
     def start(self, *arguments: str) -> Running:
         """Start a command in a session of its own, as a terminal would."""
-        if self.warm and arguments[:1] not in [(each,) for each in SERVING]:
+        if self.forks:
             errors = "surrogateescape"
             return Running(Forked("holdfast", arguments, self.env, self.folder, apart=True, errors=errors))
         return Running(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator
 
 from tests.cli.program import Project
+from tests.forked import ForkedProcess
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\].*?\x07")
 """How a program moves the cursor and colours text."""
@@ -30,7 +31,7 @@ CTRL_C, CTRL_D, ENTER, BACKSPACE = "\x03", "\x04", "\r", "\x7f"
 class Terminal:
     """A terminal of 24 lines of 100 characters with one command in it."""
 
-    def __init__(self, screen: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, screen: int, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
         self._screen = screen
         self._process = process
         self.shown = ""
@@ -103,16 +104,7 @@ def terminal(project: Project, *arguments: str) -> Generator[Terminal]:
     """Run a command in a terminal around the block."""
     screen, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    process = subprocess.Popen(
-        [project.program, *arguments],
-        cwd=project.folder,
-        env={**project.env, "TERM": "xterm"},
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # so that Ctrl-C is a signal
-    )
+    process = _started(project, arguments, side)
     os.close(side)
     try:
         yield Terminal(screen, process)
@@ -120,3 +112,20 @@ def terminal(project: Project, *arguments: str) -> Generator[Terminal]:
         process.kill()
         process.wait()
         os.close(screen)
+
+
+def _started(project: Project, arguments: tuple[str, ...], side: int) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Start a command whose session's terminal is `side`, as a login's is."""
+    env = {**project.env, "TERM": "xterm"}
+    if project.forks:
+        return ForkedProcess("holdfast", arguments, env, project.folder, (side, side, side), terminal=True)
+    return subprocess.Popen(
+        [project.program, *arguments],
+        cwd=project.folder,
+        env=env,
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # so that Ctrl-C is a signal
+    )

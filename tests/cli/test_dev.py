@@ -33,7 +33,7 @@ sys.stdout = DeadlyOutput()
 
 @linux_only
 def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> None:
-    with own.started(*DEV, "--import", "my_tools") as dev:
+    with own.cold.started(*DEV, "--import", "my_tools") as dev:
         ui, temporal, data = (dev.heard(each).split() for each in ("Web UI", "Temporal", "data"))
         assert ui[2].startswith("http://127.0.0.1:")
         assert temporal[1].startswith("127.0.0.1:")
@@ -52,7 +52,7 @@ def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> No
 
 @linux_only
 def test_dev_says_where_it_serves_as_json_and_ends_cleanly_on_sigterm(own: Project) -> None:
-    with own.started(*DEV, "--import", "my_tools", "--json") as dev:
+    with own.cold.started(*DEV, "--import", "my_tools", "--json") as dev:
         dev.heard('"address"')
         plain, as_json = own.both("list")
         watched = Watched(children(dev.pid))
@@ -126,7 +126,7 @@ def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Pr
 @linux_only
 @pytest.mark.parametrize("victim", ["dev", "server"])
 def test_nothing_is_left_when_dev_or_its_server_is_killed(own: Project, victim: str) -> None:
-    with own.started(*DEV, "--import", "my_tools") as dev:
+    with own.cold.started(*DEV, "--import", "my_tools") as dev:
         dev.heard("Ctrl-C stops all")
         watched = Watched([worker_of(dev), server_of(dev)])
         os.kill(dev.pid if victim == "dev" else server_of(dev), signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_nothing_is_left_when_dev_or_its_server_is_killed(own: Project, victim: 
 
 @linux_only
 def test_a_second_ctrl_c_does_not_wait_for_a_tool_under_way_and_leaves_nothing(own: Project) -> None:
-    with own.dev() as dev:
+    with own.cold.dev() as dev:
         start_id(own, "napper")
         wait_for_nap(own.folder)
         watched = Watched([worker_of(dev), server_of(dev)])
@@ -184,7 +184,7 @@ def test_dev_takes_the_queue_of_workspaces_and_its_agents_may_have_any_backend(o
 
 def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
-    with project.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:
+    with project.cold.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:
         worker.heard(READY)
         worker.process.send_signal(signal.SIGINT)
         ended = worker.ended()

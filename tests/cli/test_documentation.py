@@ -43,7 +43,7 @@ ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each command says of itself; the key "" is the program's own help."""
     env = {"COLUMNS": "250", "PATH": str(HOLDFAST.parent), "LANG": "C.UTF-8"}
-    here = Project(tmp_path_factory.mktemp("help"), env, warm=True)
+    here = Project(tmp_path_factory.mktemp("help"), env)
 
     def ask(command: str) -> str:
         told = ""

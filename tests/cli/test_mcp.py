@@ -31,7 +31,7 @@ servers:
 """)
     ledger = str(tmp_path / "ledger")
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "120", "LEDGER": ledger}
-    return Project(tmp_path, env, warm=True)
+    return Project(tmp_path, env)
 
 
 def test_the_servers_are_listed(here: Project) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ class Broken:
 @pytest.fixture(scope="module")
 def broken(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
     """It is shared: each test has runs of its own."""
-    own = replace(Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built), warm=True)
+    own = Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built)
     command = json.dumps([sys.executable, "-c", "import sys; sys.exit(7)"])
     (own.folder / "mcp.yaml").write_text(f"servers:\n  broken:\n    command: {command}\n")
     (own.folder / "agents" / "asker.yaml").write_text("name: asker\nsystem_prompt: Be brief.\nmcp: [broken]\n")

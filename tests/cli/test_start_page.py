@@ -60,7 +60,8 @@ def test_a_new_user_can_type_what_the_page_says(built: Path, tmp_path: Path) -> 
         with project.dev():
             server = running_server(project.folder / "data")
             assert server is not None
-            env = {**project.env, "PATH": f"{HOLDFAST.parent}{os.pathsep}{os.environ['PATH']}"}
+            places = (str(project.on_path(tmp_path)), str(HOLDFAST.parent), os.environ["PATH"])
+            env = {**project.env, "PATH": os.pathsep.join(places)}
             env |= {"TEMPORAL_ADDRESS": server.address, "ID": ""}
             assert len(typed) == len(TYPED)
             for command, (part, code, words) in zip(typed, TYPED, strict=True):

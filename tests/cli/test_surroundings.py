@@ -99,7 +99,7 @@ def test_a_plain_locale_shows_every_character_or_an_escape(project: Project, env
 
 def test_nothing_but_the_path_is_needed(project: Project) -> None:
     bare = project.where(*(name for name in project.env if name != "HOLDFAST_DATA_DIR"), PATH="/usr/bin:/bin")
-    ended = bare.run("run", "assistant", QUESTION)
+    ended = bare.cold.run("run", "assistant", QUESTION)
     assert (ended.code, ended.err) == (0, "")
     assert "\x1b" not in ended.out, "colours are for terminals"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -23,7 +22,8 @@ from holdfast.core.agent.state import AgentState
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, call
-from tests.cli.program import HOLDFAST, linux_only
+from tests.cli.program import HOLDFAST, beside, linux_only
+from tests.forked import WarmWorker, fork_request, forks
 from tests.workspace.programs import alive
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300), linux_only]
@@ -48,9 +48,9 @@ async def put(client: Holdfast) -> str:
 
 
 def cli(settings: Settings, *words: str) -> bytes:
-    command = [str(HOLDFAST), "workspace", *words, f"--address={settings.address}"]
-    environment = {**os.environ, "HOLDFAST_STORAGE": str(settings.storage)}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS_MAX, check=False)
+    program = fork_request("holdfast") if forks(beside(settings)) else [str(HOLDFAST)]
+    command = [*program, "workspace", *words]
+    done = subprocess.run(command, env=beside(settings), capture_output=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -81,7 +81,7 @@ async def test_the_coder_is_killed_half_way_finishes_and_is_forked_with_files_of
         environment, lines = {**worker_environment(), **own}, list[str]()
 
         async def started() -> WorkerProcess:
-            process = WorkerProcess(worker_command(serving, []), lines.append, environment)
+            process = WarmWorker(worker_command(serving, []), lines.append, environment)
             assert await asyncio.to_thread(process.wait_until_ready, SECONDS_MAX), lines
             return process
 

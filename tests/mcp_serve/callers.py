@@ -20,6 +20,7 @@ from mcp_types import CallToolResult, TextContent
 from holdfast.client import Settings
 from holdfast.client.definition_files import to_yaml
 from holdfast.core.agent.definition import AgentDefinition
+from tests.forked import fork_request, forks
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
@@ -32,6 +33,8 @@ class Place:
     folder: Path
     options: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
+    warm: bool = True
+    """Whether the program is forked; see `tests/forked.py`."""
 
     @classmethod
     def of(cls, settings: Settings, folder: Path, agents: Iterable[AgentDefinition], *options: str) -> Place:
@@ -45,7 +48,12 @@ class Place:
     def command(self) -> list[str]:
         """The words that start it."""
         where = ["--address", str(self.settings.address), "--task-queue", self.settings.task_queue]
-        return [str(HOLDFAST), "mcp-serve", *self.options, "--agents", str(self.folder / "agents"), *where]
+        return [*self.program, "mcp-serve", *self.options, "--agents", str(self.folder / "agents"), *where]
+
+    @property
+    def program(self) -> list[str]:
+        """The words that start `holdfast`."""
+        return fork_request("holdfast") if self.warm and forks(self.environment) else [str(HOLDFAST)]
 
     @property
     def environment(self) -> dict[str, str]:

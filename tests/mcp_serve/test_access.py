@@ -130,7 +130,7 @@ async def test_what_cannot_be_served_is_told_in_a_line(
         port = str(taken.sockets[0].getsockname()[1])
         command = [*place.command, *(port if word == "TAKEN" else word for word in words if word != "SHORT")]
         if not set(words) & {"clark", "get_run"}:
-            command.insert(2, "clerk")
+            command.insert(command.index("mcp-serve") + 1, "clerk")
         token = {"HOLDFAST_MCP_SERVE_TOKEN": "short"} if "SHORT" in words else {}
         code, out, err = await _ended(command, {**place.environment, **token})
     assert code == error.exit_code  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ async def test_what_cannot_be_served_is_told_in_a_line(
 
 
 async def test_an_interrupt_ends_the_server_and_leaves_nothing(settings: Settings, tmp_path: Path) -> None:
-    place = Place.of(settings, tmp_path, [CLERK])
+    place = replace(Place.of(settings, tmp_path, [CLERK]), warm=False)
     async with http_server(place) as (url, process), over_http(url) as client:
         await client.list_tools()
         process.send_signal(signal.SIGINT)

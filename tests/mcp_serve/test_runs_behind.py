@@ -22,7 +22,7 @@ from holdfast.mcp_serve.requests import AgentArguments, run_request
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, say
 from holdfast.testing.script import call as calls
-from tests.mcp_serve.callers import HOLDFAST, Place, Reports, call, over_stdio, text
+from tests.mcp_serve.callers import Place, Reports, call, over_stdio, text
 from tests.serving import Serve, served
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ async def worker(place: Place, endpoint: FakeOpenAI) -> AsyncGenerator[asyncio.s
     """A worker's process; it is killed at the end."""
     where = ["--address", str(place.settings.address), "--task-queue", place.settings.task_queue]
     process = await asyncio.create_subprocess_exec(
-        *(str(HOLDFAST), "worker", "--agents", str(place.folder / "agents"), *where),
+        *(*place.program, "worker", "--agents", str(place.folder / "agents"), *where),
         env={**place.environment, "OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": "test-key"},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
