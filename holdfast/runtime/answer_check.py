@@ -15,13 +15,16 @@ FENCE: Final = "```"
 CUT_SHORT: Final = "length"
 """The finish reason of an answer that met the output limit."""
 
+TOOL_USE_FAILED: Final = "tool_use_failed"
+"""The finish reason of an answer that is a tool call which its endpoint could not read."""
+
 
 def checked(response: InferenceResponse, response_format: ResponseFormat) -> InferenceResponse:
     """Return `response` with its `format_problem` set; an answer with tool calls has none.
 
-    A problem that the model's API has found already stays.
+    The problem of a call that the endpoint itself could not read stays: its text alone may look like an answer.
     """
-    if response.format_problem is not None and not response.tool_calls:
+    if response.finish_reason == TOOL_USE_FAILED and not response.tool_calls:
         return response
     problem = None if response.tool_calls else format_problem(response.text, response_format)
     if problem is not None and response.finish_reason == CUT_SHORT:

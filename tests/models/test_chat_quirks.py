@@ -18,8 +18,8 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
-from holdfast.models.openai_chat.refused_calls import TOOL_USE_FAILED
 from holdfast.models.openai_chat.think_tags import ThinkTags, split
+from holdfast.runtime.answer_check import TOOL_USE_FAILED
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, say
 from tests.activities.asking import answer_to, asking, failure_of, failure_with, request

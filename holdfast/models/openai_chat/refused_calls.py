@@ -7,8 +7,6 @@ and asks again, as often as `reasks_max` allows.
 
 from __future__ import annotations
 
-from typing import Final
-
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.usage_estimates import answered_usage, input_bound
 from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
@@ -19,9 +17,7 @@ from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, fields_of
 from holdfast.models.openai_chat.http_errors import ErrorStatus
 from holdfast.models.openai_chat.provider_errors import redacted
-
-TOOL_USE_FAILED: Final = "tool_use_failed"
-"""The code of such a refusal, and the finish reason of the answer that is made of it."""
+from holdfast.runtime.answer_check import TOOL_USE_FAILED
 
 
 def refused_call(
