@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,13 +24,13 @@ async def test_a_guardian_that_could_not_be_started_again_is_tried_again(
     started, refusals = guardian_link._started, 2  # pyright: ignore[reportPrivateUsage]  # the seam to the system
     client = await Holdfast.connect(settings)
 
-    def refused_at_first(line: socket.socket) -> subprocess.Popen[bytes]:
+    def refused_at_first(line: socket.socket, withheld: Sequence[str]) -> subprocess.Popen[bytes]:
         nonlocal refusals
         if refusals:
             refusals -= 1
             line.close()
             raise OSError("no process can be started")
-        return started(line)
+        return started(line, withheld)
 
     async with GuardianLink(client.temporal) as link:
         assert await link.until_ready()
