@@ -23,6 +23,7 @@ from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import model_from
 from holdfast.models.route_choice import RouteChoice, chosen_route, provider_route, settings_of
 from holdfast.models.route_prices import RoutedPrices
+from holdfast.models.route_rests import RouteRests
 from holdfast.models.routes import Route
 from holdfast.runtime.prices import PriceList
 
@@ -54,6 +55,7 @@ class RoutedModel(RoutingModel):
         self._own, self._owned = own, owned
         self._routes, self._environment = routes, environment
         self._made: dict[str, Model] = {}
+        self._rests = RouteRests()
         self._making = Lock()  # a worker checks agents in threads
 
     @property
@@ -73,6 +75,18 @@ class RoutedModel(RoutingModel):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the answer of the route's model. Raises as that does; ModelFailure where it cannot be called."""
+        name = request.llm.model or ""
+        if request.may_fall_back:
+            self._rests.check(name)
+        try:
+            response = await self._answer(request)
+        except ModelFailure as failure:
+            self._rests.note(name, failure)
+            raise
+        self._rests.note(name, None)
+        return response
+
+    async def _answer(self, request: ModelRequest) -> InferenceResponse:
         choice = self.choice(request.llm.model)
         if choice is None:
             try:
@@ -219,4 +233,4 @@ def _routed(request: ModelRequest, choice: RouteChoice) -> ModelRequest:
 def _routed_llm(llm: LLM, choice: RouteChoice) -> LLM:
     can = choice.route.capabilities
     stream = llm.stream and (can is None or "stream" in can)
-    return frozen.replace(llm, model=choice.model, stream=stream)
+    return frozen.replace(llm, model=choice.model, stream=stream, fallback=())
