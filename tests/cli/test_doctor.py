@@ -60,7 +60,7 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert [line.split(":")[0].split(maxsplit=1)[1] for line in plain.out.splitlines()] == list(lines)
     assert "embedded server of" in lines["configuration"]["found"]
     assert "for 30 days" in lines["namespace"]["found"]
-    assert "all 11 are registered" in lines["search attributes"]["found"]
+    assert "all 12 are registered" in lines["search attributes"]["found"]
     assert " on 'holdfast': " in lines["workflow worker"]["found"]
     assert "multiply" in lines["tools"]["found"]
     assert "-waiting-tools'" in lines["tool queues"]["found"]
@@ -80,7 +80,7 @@ def test_a_terminal_is_shown_a_table(project: Project, dev: Running) -> None:  #
         shown = screen.shown
     assert code == 0, shown
     assert "found, and what to do" in shown
-    assert "all 11 are registered" in shown
+    assert "all 12 are registered" in shown
 
 
 def test_an_agent_whose_tools_the_worker_lacks_is_told_with_the_nearest_name(
@@ -132,7 +132,7 @@ def test_everything_on_this_machine_can_be_broken_at_once(here: Project) -> None
         "encryption": "cannot be read (No such file or directory)",
     }
     lines = looked(broken, errors=set(wanted))
-    assert levels(lines, "ok") == {"versions", "mcp servers", "workspaces"}
+    assert levels(lines, "ok") == {"versions", "mcp servers", "models", "workspaces"}
     assert {check for check, words in wanted.items() if words in lines[check]["found"]} == set(wanted)
     assert KEY not in str(lines)
 

@@ -103,7 +103,8 @@ def test_every_variable_is_told() -> None:
         name
         for path in sources
         for name in re.findall(
-            r"(?:get\(|VARIABLE: Final = )\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text()
+            r"(?:get\(|VARIABLE: Final = |_is_on\(environment, )\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"",
+            path.read_text(),
         )
     }
     read |= {name for api in APIS.values() for name in (api.base_url_variable, api.key_variable, api.key_file_variable)}

@@ -26,10 +26,10 @@ PROBLEM_CHARS_MAX: Final = 120
 
 
 async def examine_routes(settings: Settings) -> list[Finding]:
-    """Return whether the routes of this folder's `models.yaml` can be called from here; nothing without a file."""
+    """Return whether the routes of this folder's `models.yaml` can be called from here."""
     routes = await apart(partial(read_routes, settings.models_file))
     if not routes:
-        return []
+        return [fine(ROUTES, "no routes: agents name models of the worker's endpoint")]
     model = RoutedModel(EnvironmentModel(), routes, os.environ)
     results = await asyncio.gather(*(apart(partial(_looked_at, model, name)) for name in routes))
     problems = dict(zip(routes, results, strict=True))
