@@ -3,7 +3,7 @@
     model = ScriptedModel([call("add", a=1, b=2), say("3", failures=(Reply(status=503),))])
 
 What the fake server behind the real client answers or fails with, this does too: a test holds it against the table of
-failures in `holdfast.models.openai_chat.provider_errors`. Only a `body` that is a chat completion needs the server.
+failures in `holdfast.models.provider_errors`. Only a `body` that is a chat completion needs the server.
 """
 
 from __future__ import annotations

@@ -27,20 +27,10 @@ from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
+from holdfast.models.event_stream import fields_of, parsed
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
-
-
-class UnusableAnswer(Exception):
-    """The endpoint answered 200 with something that is not a chat completion."""
-
-
-class ErrorInAnswer(Exception):
-    """The endpoint answered 200 with an error object; `error` is that object, any JSON value."""
-
-    def __init__(self, error: object) -> None:
-        super().__init__("the answer holds an error")
-        self.error = error
 
 
 def text_of(value: object) -> str:
@@ -142,24 +132,14 @@ def reported(usage: object) -> Usage | None:
     return Usage(input_tokens=counts.prompt_tokens or 0, output_tokens=counts.completion_tokens or 0)
 
 
-def parsed(body: bytes) -> object:
+def completion_in(body: bytes) -> object:
     """Return the JSON in `body`; raise UnusableAnswer, and ErrorInAnswer for an error instead of an answer."""
-    try:
-        data: object = json.loads(body)
-    except (ValueError, RecursionError):
-        # OPENAI_BASE_URL without /v1 gives the start page of many servers, with status 200
-        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
-        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
+    data = parsed(body)
     fields = fields_of(data)
     # gateways answer 200 with an error object; some add `error: null` to good answers
     if fields.get("error") and not fields.get("choices"):
         raise ErrorInAnswer(fields["error"])
     return data
-
-
-def fields_of(value: object) -> dict[str, object]:
-    """Return the fields of a JSON object, none for any other value."""
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def read_answer(
