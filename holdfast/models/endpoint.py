@@ -71,7 +71,7 @@ class ProviderSettings:
     def server(self) -> ModelServer:
         """The endpoint's host; no port where the address names none."""
         parts = urlsplit(self.base_url or self.api.base_url)
-        return ModelServer(self.api.name, parts.hostname, parts.port)
+        return ModelServer(self.api.provider_name, parts.hostname, parts.port)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def prices_of(model: Model, environment: Mapping[str, str] | None = None) -> Pri
     make = PriceList if environment is None else partial(PriceList.from_environment, environment)
     if provider is None:
         return make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
-    return make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
+    return make(model=provider.model, base_url=provider.base_url, provider=provider.api.provider_name)
 
 
 def _is_usable(url: str) -> bool:

@@ -106,6 +106,7 @@ class AnswerStream(ABC):
         self._fresh_text: list[str] = []
         self._fresh_reasoning: list[str] = []
         self._call_bytes = self._reported_call_bytes = self._taking = 0
+        self._news = False  # something to report besides text, calls and usage
 
     @abstractmethod
     def _take(self, event: str, fields: dict[str, object]) -> None:
@@ -122,6 +123,10 @@ class AnswerStream(ABC):
     def _take_done(self) -> None:
         """Take [DONE]; with some APIs it stands for the end that was not announced."""
         self.complete = True
+
+    def _failure(self, error: object) -> ErrorInAnswer:
+        """Return what to raise for an error object within the stream."""
+        return ErrorInAnswer(error)
 
     @property
     def pending_bytes(self) -> int:
@@ -223,7 +228,7 @@ class AnswerStream(ABC):
         fields = fields_of(chunk)
         # status 200 is sent before the model runs: what fails later is said within the stream
         if event == "error" or fields.get("error"):
-            raise ErrorInAnswer(fields.get("error") or chunk)
+            raise self._failure(fields.get("error") or chunk)
         if not isinstance(chunk, dict):
             raise UnusableAnswer(self.not_an_answer)
         self._take(event, fields)
@@ -236,11 +241,12 @@ class AnswerStream(ABC):
     def _report(self, *, changed: bool = False) -> None:
         """Tell the listener what has come since the last time; `changed` is whether there is a new usage."""
         call_bytes = self._call_bytes - self._reported_call_bytes
-        if not self._fresh_text and not call_bytes and not changed:
+        if not (self._fresh_text or call_bytes or changed or self._news):
             return
         # half a surrogate pair cannot be sent on; the joined answer has the whole character
         text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
         self._fresh_text, self._fresh_reasoning, self._reported_call_bytes = [], [], self._call_bytes
+        self._news = False
         if self._listener is not None:
             model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
             usage = self.usage if changed else None

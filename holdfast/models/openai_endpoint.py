@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 
@@ -15,27 +15,13 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_transfer import CONNECT_SECONDS, HttpBody, received, report, report_rest
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import AnswerStream
 from holdfast.models.http_errors import refuse_errors
-from holdfast.models.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.provider_errors import provider_failure
 from holdfast.models.request_sent import calling_when_sent, trace_sending
 from holdfast.runtime.trusted_certificates import trusted_certificates
-
-CONNECT_SECONDS: Final = 10.0
-"""How long a connection, TLS included, may take."""
-
-FIRST_BYTE_SECONDS: Final = 300.0
-"""How long an endpoint may be silent before it begins to answer: a local one reads the whole prompt in that time."""
-
-SILENCE_SECONDS: Final = 120.0
-"""The longest silence within an answer that streams; hidden reasoning makes pauses of a minute."""
-
-TRAILER_SECONDS: Final = 5.0
-"""How long to wait for the usage once the answer is complete."""
-
-DRAIN_SECONDS: Final = 0.1
-"""How long to wait for the end of the body after the answer: only then can the connection be reused."""
 
 NO_ENDPOINT: Final = (
     "no model endpoint is set: set OPENAI_API_KEY (or OPENAI_BASE_URL) where the worker or LocalDriver starts, "
@@ -48,14 +34,6 @@ NO_MODEL: Final = (
 
 HEADERS: Final = {"Accept-Encoding": "identity"}
 """Received bytes are counted as they are: no compressed bombs."""
-
-
-class HttpBody(Protocol):
-    """The part of the client's response that we use."""
-
-    def iter_bytes(self) -> AsyncIterator[bytes]:
-        """Return the body as it arrives."""
-        ...
 
 
 class OpenAIEndpoint(Model):
@@ -80,15 +58,15 @@ class OpenAIEndpoint(Model):
         """Return the endpoint's answer; raise ModelFailure as `provider_errors` lists them."""
         stream = self._stream(request)
         # until the transport sends it a failure is free: no name, no connection, no TLS
-        _report(request, AnswerPart(sent=False))
+        report(request, AnswerPart(sent=False))
         try:
-            with calling_when_sent(lambda: _report(request, AnswerPart(unseen=not request.llm.stream))):
+            with calling_when_sent(lambda: report(request, AnswerPart(unseen=not request.llm.stream))):
                 return await self._answer(request, stream)
         except asyncio.CancelledError:
-            _report_rest(request, stream)
+            report_rest(request, stream)
             raise
         except Exception as error:
-            _report_rest(request, stream)
+            report_rest(request, stream)
             # usage that came before the break is reported, and better than a bound
             failure = provider_failure(error, self.settings, stream.usage or NOTHING_USED)
             if failure is None:
@@ -121,7 +99,7 @@ class OpenAIEndpoint(Model):
         response = self._read(stream.end(), request)
         if stream.plain:
             part = AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
-            _report(request, part)
+            report(request, part)
         return response
 
     @property
@@ -135,45 +113,3 @@ class OpenAIEndpoint(Model):
         """Close the connections."""
         if self._client:
             await self._client.close()
-
-
-async def received(sent: AbstractAsyncContextManager[HttpBody], stream: AnswerStream, *, streamed: bool) -> None:
-    """Feed `stream` what is answered to `sent`, for MODEL_SECONDS_MAX at most. Raises the client's errors."""
-    ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
-    # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
-    limit = asyncio.timeout(FIRST_BYTE_SECONDS if streamed else MODEL_SECONDS_MAX)
-    try:
-        async with limit, sent as http_response:
-            await _receive(http_response.iter_bytes(), stream, limit, ends_at)
-    except Exception as error:
-        if not (stream.complete and is_broken_connection(error)):  # else at most the usage is missing
-            raise
-
-
-def _report(request: ModelRequest, part: AnswerPart) -> None:
-    if request.listener is not None:
-        request.listener(part)
-
-
-def _report_rest(request: ModelRequest, stream: AnswerStream) -> None:
-    """Report the bytes of an interrupted answer that were not reported yet."""
-    if not stream.plain and stream.pending_bytes:
-        _report(request, AnswerPart(call_bytes=stream.pending_bytes))
-
-
-async def _receive(chunks: AsyncIterator[bytes], stream: AnswerStream, limit: asyncio.Timeout, until: float) -> None:
-    """Feed `stream` the chunks; each of them extends `limit`, though never beyond `until`."""
-    now = asyncio.get_running_loop().time
-    async for chunk in chunks:
-        stream.feed(chunk)
-        if stream.done:
-            # a server may keep the connection open behind [DONE]
-            break
-        # the usage comes behind the finish reason or never: not worth a silence of minutes
-        longest = MODEL_SECONDS_MAX if stream.plain else TRAILER_SECONDS if stream.complete else SILENCE_SECONDS
-        limit.reschedule(min(until, now() + longest))
-    if stream.done:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                async for _ in chunks:
-                    pass

@@ -23,10 +23,8 @@ class _Spec(_Strict):
 
     @model_validator(mode="after")
     def _keeps_the_strict_rules(self) -> Self:
-        if self.strict and self.body.get("type") != "object":
-            raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
-        for schema in _within(self.body) if self.strict else ():
-            _check_strict(schema)
+        if self.strict:
+            check_strict_schema(self.body)
         return self
 
 
@@ -50,6 +48,14 @@ class RequestedSchema(_Strict):
 
 
 AskedFormat = Annotated[RequestedText | RequestedObject | RequestedSchema, Field(discriminator="type")]
+
+
+def check_strict_schema(body: dict[str, Any]) -> None:
+    """Raise ValueError for a schema that strict mode refuses."""
+    if body.get("type") != "object":
+        raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
+    for schema in _within(body):
+        _check_strict(schema)
 
 
 def _within(schema: object) -> Iterator[dict[str, Any]]:

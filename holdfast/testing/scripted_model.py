@@ -27,7 +27,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.testing.openai_wire_format import Refusal, read_request, request_body
+from holdfast.testing.openai_wire_format import read_request, request_body
 from holdfast.testing.script import (
     Attempts,
     Reply,
@@ -40,6 +40,7 @@ from holdfast.testing.script import (
 )
 from holdfast.testing.scripted_errors import failure_of, final, refused
 from holdfast.testing.scripted_stream import played, waited
+from holdfast.testing.wire_format import Refusal
 
 MODEL_NAME: Final = "scripted"
 """Which model answers where the agent names none."""

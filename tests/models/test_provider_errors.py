@@ -266,7 +266,7 @@ async def test_an_error_of_a_hundred_megabytes_is_not_read_to_its_end() -> None:
 
 
 async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.models.openai_endpoint.FIRST_BYTE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.models.answer_transfer.FIRST_BYTE_SECONDS", 0.05)
     failure = await failure_of(Reply(hang=True))
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
     assert "did not answer in time" in failure.message

@@ -13,9 +13,10 @@ from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.models.answer_transfer import HttpBody
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
-from holdfast.models.openai_endpoint import HEADERS, HttpBody, OpenAIEndpoint
+from holdfast.models.openai_endpoint import HEADERS, OpenAIEndpoint
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""
