@@ -12,6 +12,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIResponses, ProviderSettings
+from holdfast.runtime.answer_check import checked
 from holdfast.testing import assert_every_call_answered
 from tests.activities.asking import request
 from tests.engines.engine import Llama
@@ -55,7 +56,7 @@ async def test_its_tool_calls_run_and_their_results_go_back(model: OpenAIRespons
     assert "snow" in state.final_response
 
 
-async def test_it_holds_to_a_schema(model: OpenAIResponses) -> None:
+async def test_it_ignores_a_schema_and_does_not_say_that_the_limit_cut_its_answer(model: OpenAIResponses) -> None:
     schema: dict[str, JsonValue] = {
         "type": "object",
         "properties": {"city": {"const": "Paris"}},
@@ -63,5 +64,6 @@ async def test_it_holds_to_a_schema(model: OpenAIResponses) -> None:
         "additionalProperties": False,
     }
     form = JsonSchemaFormat(name="town", json_schema=schema, strict=True)
-    answer = await model(request(llm=LLM(temperature=0), response_format=form, max_output_tokens=60))
-    assert '"Paris"' in answer.text
+    answer = await model(request(llm=LLM(temperature=0), response_format=form, max_output_tokens=24))
+    assert checked(answer, form).format_problem
+    assert (answer.finish_reason, answer.usage.output_tokens) == ("completed", 24)
