@@ -20,6 +20,9 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models import OpenAIResponses
+from holdfast.models.endpoint import prices_of
+from holdfast.models.model_choice import model_from
 from holdfast.models.openai_responses.model import JSON_INSTRUCTION
 from holdfast.testing.responses_wire_format import answer_events
 from holdfast.testing.script import Call, Reply, calls, say
@@ -467,3 +470,14 @@ async def test_a_model_that_does_not_reason_is_asked_without_its_reasoning() -> 
         assert (await model(REQUEST)).text == "x"
         sent: Sequence[bool] = ["include" in each.body for each in endpoint.requests]
     assert sent == [True, False, False]
+
+
+async def test_it_is_chosen_by_its_name_and_priced_and_traced_as_its_providers() -> None:
+    environment = {"OPENAI_API_KEY": "k", "HOLDFAST_MODEL": "gpt-4o"}
+    model = model_from("openai_responses", environment)
+    assert isinstance(model, OpenAIResponses)
+    assert model.settings.server.api == "openai"
+    price = prices_of(model).of("gpt-4o")
+    assert price is not None
+    assert price == prices_of(model_from("openai", environment)).of("gpt-4o")
+    await model.close()

@@ -106,7 +106,7 @@ async def test_a_turn_is_the_items_between_what_the_model_is_sent() -> None:
         ([{**USER, "content": []}], "input"),
         ([{**USER, "role": "tool"}], "role"),
         ([{**ANSWER, "content": [{"type": "input_text", "text": "x"}]}], "output_text"),
-        ([{**OUTPUT, "type": "astrology"}], "astrology"),
+        ([{**OUTPUT, "type": "astrology"}], "input[0]"),
     ],
 )
 async def test_conversations_that_the_api_refuses_are_refused(items: list[dict[str, Any]], words: str) -> None:
