@@ -12,6 +12,7 @@ from holdfast.models.function_model import FunctionModel
 
 if TYPE_CHECKING:
     from holdfast.models.openai_chat.model import OpenAIChat
+    from holdfast.models.openai_responses.model import OpenAIResponses
 
 __all__ = [
     "AnswerPart",
@@ -20,8 +21,14 @@ __all__ = [
     "Model",
     "ModelRequest",
     "OpenAIChat",
+    "OpenAIResponses",
     "ProviderSettings",
 ]
 
 
-__getattr__ = lazy_names(__name__, {"OpenAIChat": "openai_chat.model"}, {"openai": "openai"}, "OpenAIChat")
+__getattr__ = lazy_names(
+    __name__,
+    {"OpenAIChat": "openai_chat.model", "OpenAIResponses": "openai_responses.model"},
+    {"openai": "openai"},
+    "OpenAIChat",
+)

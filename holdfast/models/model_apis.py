@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +15,7 @@ class ModelApi:
     """A model API and its default address."""
 
     name: str
-    """Its name in `--model` and HOLDFAST_MODEL_API, in traces (`gen_ai.provider.name`) and in the price table."""
+    """Its name in `--model` and HOLDFAST_MODEL_API; in traces (`gen_ai.provider.name`) and in the price table, too."""
     title: str
     """Its name in a sentence: `the OpenAI API`."""
     base_url: str
@@ -31,6 +31,13 @@ class ModelApi:
     """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
     options: frozenset[str] = frozenset(OPTIONS)
     """Which of `definition.OPTIONS` the API knows; an agent with another is refused before it runs."""
+    provider: str = ""
+    """The provider's name in traces and in the price table, where it is not the API's."""
+
+    @property
+    def provider_name(self) -> str:
+        """The provider's name in traces and in the price table."""
+        return self.provider or self.name
 
     @property
     def base_url_variable(self) -> str:
@@ -60,7 +67,10 @@ OPENAI: Final = ModelApi(
 )
 """Chat Completions, as OpenAI and many others serve it; the default API."""
 
-APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI,)})
+OPENAI_RESPONSES: Final = replace(OPENAI, name="openai_responses", model="OpenAIResponses", provider="openai")
+"""Responses, OpenAI's newer API, at the same address and with the same key."""
+
+APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI, OPENAI_RESPONSES)})
 """All supported APIs; a further one is a package beside `openai_chat` and an entry here."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType({"openai_chat": OPENAI.name})

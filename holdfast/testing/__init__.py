@@ -37,11 +37,13 @@ from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scri
 
 if TYPE_CHECKING:
     from holdfast.testing.openai_server import FakeOpenAI, serve
+    from holdfast.testing.responses_server import FakeResponses
 
 __all__ = [
     "Call",
     "Entry",
     "FakeOpenAI",
+    "FakeResponses",
     "Hold",
     "Ledger",
     "Reply",
@@ -79,5 +81,8 @@ __all__ = [
 
 
 __getattr__ = lazy_names(
-    __name__, dict.fromkeys(("FakeOpenAI", "serve"), "openai_server"), {"aiohttp": "testing"}, "FakeOpenAI"
+    __name__,
+    dict.fromkeys(("FakeOpenAI", "serve"), "openai_server") | {"FakeResponses": "responses_server"},
+    {"aiohttp": "testing"},
+    "FakeOpenAI",
 )

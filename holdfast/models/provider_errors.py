@@ -3,7 +3,7 @@
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
     an error status, an error in an answer the table of `holdfast.core.wire.endpoint_refusals`
-    an answer that is no chat completion   UnusableAnswer        yes
+    an answer that is none of its API      UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
 Error texts name the endpoint and the status, never the key.
@@ -23,10 +23,9 @@ from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
+from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer
-from holdfast.models.openai_chat.chat_stream import AnswerCut
-from holdfast.models.openai_chat.http_errors import ErrorStatus, words_of
+from holdfast.models.http_errors import ErrorStatus, words_of
 
 BODY_CHARS_MAX: Final = 500
 """How much of the endpoint's own text goes into our error."""
