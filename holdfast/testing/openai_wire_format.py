@@ -154,7 +154,6 @@ def _deltas(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def split_text(text: str, chars: int | None) -> Iterator[str]:
-    """Return the pieces in which a text streams."""
     """Return `text` in the pieces in which it streams: of so many characters, else as its length suggests."""
     size = chars or max(PIECE_CHARS_MIN, -(-len(text) // PIECES_MAX))
     return (text[start : start + size] for start in range(0, len(text), size))
