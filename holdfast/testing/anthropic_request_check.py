@@ -107,7 +107,7 @@ class _Redacted(_Strict):
         return self
 
 
-class _Kept(BaseModel):
+class _ForeignBlock(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: str
@@ -125,7 +125,7 @@ _Block = Annotated[
     | Annotated[_ToolResult, Tag("tool_result")]
     | Annotated[_Thinking, Tag("thinking")]
     | Annotated[_Redacted, Tag("redacted_thinking")]
-    | Annotated[_Kept, Tag("kept")],
+    | Annotated[_ForeignBlock, Tag("kept")],
     Discriminator(_tag),
 ]
 USER_BLOCKS: Final = frozenset({"text", "image", "tool_result"})

@@ -29,8 +29,14 @@ NO_MESSAGE: Final = "the answer is JSON but not a message of the Messages API; c
 ARGUMENTS: Final = "partial_json"
 """The field in which `message_stream` leaves the text of a call's arguments as it came."""
 
+UNKNOWN: Final = "unknown_delta"
+"""The field in which it leaves the type of a delta that is unknown here: its block is not whole."""
+
 INPUT_COUNTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 """The parts of a message's input: they stand beside one another, where ours are parts of the first."""
+
+NOT_BACK: Final = "its signed thinking is not sent back"
+"""What becomes of an answer whose items cannot be kept whole."""
 
 FINISH_REASONS: Final[Mapping[str, str]] = {
     "max_tokens": "length",
@@ -60,7 +66,7 @@ def read_message(
     thoughts = [encodable(block["thinking"]) for block in blocks if block["type"] == "thinking"]
     calls = [_requested(block) for block in blocks if block["type"] == "tool_use"]
     model = clamped(text_of(fields.get("model")), WORD_CHARS_MAX)
-    items, problem = _items(blocks, route, model)
+    items, problem = _items(blocks, text_of(fields.get(UNKNOWN)), route, model)
     received = sum(len(json.dumps(block)) for block in blocks)
     return InferenceResponse(
         text=clamped_json("".join(texts), RESPONSE_BYTES_MAX),
@@ -128,9 +134,11 @@ def _requested(block: dict[str, Any]) -> RequestedCall:
     return RequestedCall(text_of(block.get("id")), encodable(block["name"]), encodable(arguments))
 
 
-def _items(blocks: list[dict[str, Any]], route: str, model: str) -> tuple[tuple[ProviderItem, ...], str]:
-    """Return the items of an answer; where they are too many, none and a text that says so."""
+def _items(blocks: list[dict[str, Any]], unknown: str, route: str, model: str) -> tuple[tuple[ProviderItem, ...], str]:
+    """Return the items of an answer; where they cannot go back, none and a text that says why."""
+    if unknown:
+        return (), f"[A block of this answer grows by {unknown[:WORD_CHARS_MAX]!r}, which is unknown here; {NOT_BACK}.]"
     try:
         return items_of(blocks, route, model), ""
     except TooManyItems:
-        return (), f"[This answer has {len(blocks)} blocks; its signed thinking is not sent back.]"
+        return (), f"[This answer has {len(blocks)} blocks; {NOT_BACK}.]"

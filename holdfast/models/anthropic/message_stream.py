@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.core.base.bounds import CALLS_KEPT_MAX
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
-from holdfast.models.anthropic.message import ARGUMENTS, NO_MESSAGE, reported
+from holdfast.models.anthropic.message import ARGUMENTS, NO_MESSAGE, UNKNOWN, reported
 from holdfast.models.event_stream import AnswerStream, fields_of, joined, parsed, raw_text, word_of
 
 BLOCKS_MAX: Final = 4 * max(ITEMS_MAX, CALLS_KEPT_MAX)
@@ -65,7 +65,7 @@ class MessageStream(AnswerStream):
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  # those of AnswerStream
         super().__init__(*arguments, **options)
         self._blocks = dict[object, _Block]()
-        self._stop_reason = ""
+        self._stop_reason = self._unknown = ""
         self._counts = dict[str, object]()
 
     def _take(self, event: str, fields: dict[str, object]) -> None:  # noqa: ARG002  # the data names its type, too
@@ -121,8 +121,9 @@ class MessageStream(AnswerStream):
                 self._call_bytes += _size(text)
             else:
                 self._show(block, *((text, "") if field == "text" else ("", text)))
-        else:  # a block without it could not go back as it was
-            raise UnusableAnswer(f"a block of the answer grows by {kind[:40]!r}, which is unknown here")
+        else:  # the block cannot go back as it was
+            self._unknown = kind
+            self._call_bytes += len(str(delta))
         self._check_length()
 
     def _show(self, block: _Block, text: str, thought: str) -> None:
@@ -137,8 +138,13 @@ class MessageStream(AnswerStream):
         self.usage = reported(self._counts) or self.usage
 
     def _joined(self) -> object:
-        content = [block.whole() for block in self._blocks.values()]
-        return {**self._words, "content": content, "stop_reason": self._stop_reason, "usage": self._counts}
+        return {
+            **self._words,
+            "content": [block.whole() for block in self._blocks.values()],
+            "stop_reason": self._stop_reason,
+            "usage": self._counts,
+            UNKNOWN: self._unknown,
+        }
 
     def _whole(self, body: bytes) -> object:
         message = parsed(body)
