@@ -11,7 +11,6 @@ from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models import Anthropic, ProviderSettings
-from holdfast.models.model_apis import ANTHROPIC
 from holdfast.testing.anthropic_server import FakeAnthropic
 from holdfast.testing.script import Reply
 from tests.activities.asking import KEY, REQUEST
@@ -25,7 +24,7 @@ async def asking(
 ) -> AsyncGenerator[tuple[FakeAnthropic, Anthropic]]:
     """Serve `turns` and give the endpoint and a model that asks it."""
     async with FakeAnthropic(turns) as endpoint:
-        settings = ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="claude", api=ANTHROPIC)
+        settings = ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="claude")
         model = Anthropic(settings, **options)
         try:
             yield endpoint, model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from anthropic import APIConnectionError, AsyncAnthropic, DefaultAsyncHttpxClient, Timeout
@@ -62,7 +63,10 @@ class Anthropic(Model):
         self, settings: ProviderSettings | None = None, *, thinking: Thinking = None, cache: bool = True
     ) -> None:
         """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
-        self.settings = settings = settings or ProviderSettings.from_environment(api=ANTHROPIC)
+        settings = settings or ProviderSettings.from_environment(api=ANTHROPIC)
+        self.settings = settings = (
+            settings if settings.api.model == ANTHROPIC.model else replace(settings, api=ANTHROPIC)
+        )
         self._thinking: Thinking = thinking
         self._cache = cache
         # a local server needs no key, but the client requires one; it must not fall back to the environment
@@ -80,6 +84,7 @@ class Anthropic(Model):
                 timeout=timeout,
                 http_client=transport,
                 open_telemetry=False,  # our own spans have the call
+                default_headers=getattr(settings, "headers", None),
             )
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
