@@ -59,9 +59,12 @@ class Reply:
     """The content; for an error status, the error's message."""
     calls: tuple[Call, ...] = ()
     reasoning: str | None = None
-    """What the model thinks before it answers; `FakeResponses` makes an item of it, `FakeOpenAI` sends none."""
+    """What the model thinks before it answers; `FakeAnthropic` signs it, `FakeResponses` makes an item of it.
+
+    `FakeOpenAI` sends none.
+    """
     blocks: tuple[Mapping[str, Any], ...] = ()
-    """Further items of `FakeResponses`, in the API's own form, behind the reasoning."""
+    """Further blocks of `FakeAnthropic`, or items of `FakeResponses`, in the API's own form, behind the reasoning."""
     usage: tuple[int, int] | None = DEFAULT_USAGE
     """Prompt and completion tokens, sent as they are (also negative or huge); None leaves the usage out."""
     usage_details: Mapping[str, Any] = field(default_factory=dict[str, Any])

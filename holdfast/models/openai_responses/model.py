@@ -7,20 +7,23 @@ from typing import Any, Final
 
 from openai import AsyncOpenAI, omit
 
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.answer_transfer import HttpBody
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.event_stream import AnswerStream
+from holdfast.models.event_stream import AnswerStream, fields_of
 from holdfast.models.http_errors import ErrorStatus
 from holdfast.models.model_apis import OPENAI_RESPONSES
 from holdfast.models.openai_endpoint import HEADERS, OpenAIEndpoint
 from holdfast.models.openai_responses.response_items import Item, input_items
 from holdfast.models.openai_responses.response_object import read_response
 from holdfast.models.openai_responses.response_stream import StreamedResponse
+from holdfast.models.strict_tools import can_be_strict
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Put before the conversation if no message mentions JSON: OpenAI refuses `json_object` without that word there."""
@@ -68,8 +71,7 @@ class OpenAIResponses(OpenAIEndpoint):
             model=model,
             # in the extra body, because the client walks every item passed as an argument
             input=[],
-            extra_body=_body(request, self.settings.route)
-            | ({} if model in self._not_reasoning else {"include": [ENCRYPTED_REASONING]}),
+            extra_body=_body(request, self.settings.route, reasons=model not in self._not_reasoning),
             extra_headers=HEADERS,
             temperature=omit if request.llm.temperature is None else request.llm.temperature,
             max_output_tokens=output_max or omit,
@@ -83,17 +85,24 @@ class OpenAIResponses(OpenAIEndpoint):
         return request.llm.model or self.settings.model or ""
 
 
-def _body(request: ModelRequest, route: str) -> dict[str, Any]:
+def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]:
     """Return the fields of a request that the client need not look at."""
     items, form = input_items(request.messages, route), _format(request.response_format)
     if isinstance(request.response_format, JsonObjectFormat) and not _names_json(items):
         items = [{"role": "system", "content": JSON_INSTRUCTION}, *items]
+    llm = request.llm
+    options = _options(llm, has_tools=bool(request.tools))
+    text = {**options.pop("text", {}), **({"format": form} if form else {})}
+    include = options.get("include")
+    included = [*(include if isinstance(include, list) else ()), *([ENCRYPTED_REASONING] if reasons else ())]
     return {
+        **options,
+        **({"include": included} if included else {}),
         "input": items,
         "store": False,
         **({"instructions": request.system_prompt} if request.system_prompt else {}),
-        **({"tools": [_tool(tool) for tool in request.tools]} if request.tools else {}),
-        **({"text": {"format": form}} if form else {}),
+        **({"tools": [_tool(tool, strict=bool(llm.strict)) for tool in request.tools]} if request.tools else {}),
+        **({"text": text} if text else {}),
         **({"stream": True} if request.llm.stream else {}),
     }
 
@@ -103,14 +112,33 @@ def _names_json(items: list[Item]) -> bool:
     return any("json" in text.lower() for text in texts)
 
 
-def _tool(tool: ToolSchema) -> Item:
+def _options(llm: LLM, *, has_tools: bool) -> Item:
+    """Return the fields of the body that the definition's options set, `extra` among them."""
+    options: Item = dict(llm.extra or {})
+    options.update((name, getattr(llm, name)) for name in ("top_p", "service_tier") if getattr(llm, name) is not None)
+    for field, name, value in (
+        ("reasoning", "effort", llm.reasoning_effort),
+        ("text", "verbosity", llm.verbosity),
+    ):
+        if value is not None:
+            options[field] = {**fields_of(options.get(field)), name: value}
+    if has_tools:  # without tools the API refuses both
+        if (choice := llm.tool_choice) is not None:
+            is_word = choice == REQUIRED or choice in FREE_CHOICES
+            options["tool_choice"] = choice if is_word else {"type": "function", "name": choice}
+        if llm.parallel_tool_calls is not None:
+            options["parallel_tool_calls"] = llm.parallel_tool_calls
+    return options
+
+
+def _tool(tool: ToolSchema, *, strict: bool) -> Item:
     # left out, `strict` counts as true there: schemas that are none of OpenAI's strict ones would be refused
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
         "parameters": dict(tool.parameters),
-        "strict": False,
+        "strict": strict and can_be_strict(tool.parameters),
     }
 
 

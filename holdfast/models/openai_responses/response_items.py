@@ -76,7 +76,7 @@ def _answer_items(message: Message, route: str) -> list[Item]:
 
 def _order(message: Message, route: str) -> list[Item]:
     """Return the items and placeholders of an answer; reasoning first where its text or calls were changed since."""
-    bodies = (item.body for item in message.items if item.api == API and item.route == route)
+    bodies = (item.body for item in message.items if item.api == API and item.route == route and item.digest is None)
     order = [item for item in map(_read, bodies) if item]
     if order and _length(order) == len(message.text) and _calls(order) == [*range(len(message.tool_calls))]:
         return order

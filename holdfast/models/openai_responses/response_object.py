@@ -8,9 +8,8 @@ from typing import Final, cast
 
 from holdfast.core.agent.usage_estimates import answered_usage
 from holdfast.core.base.bounds import REASONING_BYTES_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
-from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
-from holdfast.core.base.usage import Usage
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.event_stream import fields_of
@@ -97,15 +96,10 @@ def reported(usage: object) -> Usage | None:
     given, made = count_of(fields.get("input_tokens")), count_of(fields.get("output_tokens"))
     if given is None and made is None:
         return None
-    return _with_parts(Usage(input_tokens=given or 0, output_tokens=made or 0), fields)
-
-
-def _with_parts(used: Usage, usage: dict[str, object]) -> Usage:
-    given, made = fields_of(usage.get("input_tokens_details")), fields_of(usage.get("output_tokens_details"))
-    cached = min(count_of(given.get("cached_tokens")) or 0, used.input_tokens)
-    written = min(count_of(given.get("cache_write_tokens")) or 0, used.input_tokens - cached)
-    hidden = min(count_of(made.get("reasoning_tokens")) or 0, used.output_tokens)
-    return replace(used, cached_tokens=cached, cache_write_tokens=written, reasoning_tokens=hidden)
+    sent, hidden = fields_of(fields.get("input_tokens_details")), fields_of(fields.get("output_tokens_details"))
+    cached, written = (count_of(sent.get(name)) or 0 for name in ("cached_tokens", "cache_write_tokens"))
+    whole = Usage(input_tokens=given or 0, output_tokens=made or 0)
+    return whole.with_parts(cached, written, count_of(hidden.get("reasoning_tokens")) or 0)
 
 
 def _used(usage: object, output: list[object], input_max: Callable[[], int], output_max: int | None) -> Usage:
@@ -116,10 +110,7 @@ def _used(usage: object, output: list[object], input_max: Callable[[], int], out
         if made or (made == 0 and not output)
         else len(json.dumps(output, ensure_ascii=False).encode("utf-8", "replace"))
     )
-    used = answered_usage(given, made, input_max, received, output_max)
-    if not given:
-        fields = {name: value for name, value in fields.items() if name != "input_tokens_details"}
-    return _with_parts(used, fields if made else fields | {"output_tokens_details": None})
+    return answered_usage(given, made, input_max, received, output_max, reported(usage) or NOTHING_USED)
 
 
 class _Output:
