@@ -88,7 +88,7 @@ class Inference:
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, call: InferenceInput) -> InferenceAnswer:
-        """Call the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
+        """Call the model and return its answer; `holdfast.models.provider_errors` lists the failures.
 
         When cancelled, it ends the call and returns the partial answer. The usage of failed attempts travels in the
         heartbeat details and is counted in the answer; a failure carries it as its details.

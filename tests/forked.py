@@ -37,6 +37,7 @@ MODULES = (
     "worker",
     "openai",
     "openai.resources.chat",
+    "holdfast.models.anthropic.model",
     "holdfast.models.openai_chat.model",
     "holdfast.cli.main",
     "holdfast.client.holdfast",

@@ -11,17 +11,30 @@ from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
 
 if TYPE_CHECKING:
+    from holdfast.models.anthropic.model import Anthropic
     from holdfast.models.openai_chat.model import OpenAIChat
+    from holdfast.models.openai_responses.model import OpenAIResponses
 
 __all__ = [
     "AnswerPart",
+    "Anthropic",
     "FunctionModel",
     "InferenceResponse",
     "Model",
     "ModelRequest",
     "OpenAIChat",
+    "OpenAIResponses",
     "ProviderSettings",
 ]
 
 
-__getattr__ = lazy_names(__name__, {"OpenAIChat": "openai_chat.model"}, {"openai": "openai"}, "OpenAIChat")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "OpenAIChat": "openai_chat.model",
+        "OpenAIResponses": "openai_responses.model",
+        "Anthropic": "anthropic.model",
+    },
+    {"openai": "openai", "anthropic": "anthropic"},
+    "this model",
+)

@@ -96,7 +96,7 @@ class ProviderSettings:
     def server(self) -> ModelServer:
         """The endpoint's host; no port where the address names none."""
         parts = urlsplit(self.base_url or self.api.base_url)
-        return ModelServer(self.api.name, parts.hostname, parts.port)
+        return ModelServer(self.api.provider_name, parts.hostname, parts.port)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def prices_of(model: Model, environment: Mapping[str, str] | None = None) -> Pri
     if provider is None:
         prices = make(model=(environment or {}).get("HOLDFAST_MODEL"), provider=None)
     else:
-        prices = make(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
+        prices = make(model=provider.model, base_url=provider.base_url, provider=provider.api.provider_name)
     return model.routed_prices(prices) if isinstance(model, RoutingModel) else prices
 
 

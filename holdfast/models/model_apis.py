@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +15,7 @@ class ModelApi:
     """A model API and its default address."""
 
     name: str
-    """Its name in `--model` and HOLDFAST_MODEL_API, in traces (`gen_ai.provider.name`) and in the price table."""
+    """Its name in `--model` and HOLDFAST_MODEL_API; in traces (`gen_ai.provider.name`) and in the price table, too."""
     title: str
     """Its name in a sentence: `the OpenAI API`."""
     base_url: str
@@ -31,6 +31,19 @@ class ModelApi:
     """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
     options: frozenset[str] = frozenset(OPTIONS)
     """Which of `definition.OPTIONS` the API knows; an agent with another is refused before it runs."""
+    provider: str = ""
+    """The provider's name in traces and in the price table, where it is not the API's."""
+    version: str = ""
+    """The end of the path of its addresses that one may leave out, as its vendor's client does: `/v1`."""
+
+    @property
+    def provider_name(self) -> str:
+        """The provider's name in traces and in the price table."""
+        return self.provider or self.name
+
+    def without_version(self, base_url: str) -> str:
+        """Return an address of the API without its version."""
+        return base_url.rstrip("/").removesuffix(self.version) if self.version else base_url
 
     @property
     def base_url_variable(self) -> str:
@@ -60,7 +73,33 @@ OPENAI: Final = ModelApi(
 )
 """Chat Completions, as OpenAI and many others serve it; the default API."""
 
-APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI,)})
+OPENAI_RESPONSES: Final = replace(
+    OPENAI,
+    name="openai_responses",
+    title="OpenAI's Responses API",
+    model="OpenAIResponses",
+    options=frozenset(OPTIONS) - {"stop", "seed"},
+    provider="openai",
+)
+"""Responses, OpenAI's newer API, at the same address and with the same key."""
+
+ANTHROPIC: Final = ModelApi(
+    name="anthropic",
+    title="the Anthropic API",
+    base_url="https://api.anthropic.com/v1",
+    variables="ANTHROPIC",
+    package="anthropic",
+    extra="anthropic",
+    model="Anthropic",
+    headers=lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
+    options=frozenset(OPTIONS) - {"seed", "verbosity"},
+    version="/v1",
+)
+"""Messages, as Anthropic and some gateways serve it."""
+
+APIS: Final[Mapping[str, ModelApi]] = MappingProxyType(
+    {each.name: each for each in (OPENAI, OPENAI_RESPONSES, ANTHROPIC)}
+)
 """All supported APIs; a further one is a package beside `openai_chat` and an entry here."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType({"openai_chat": OPENAI.name})

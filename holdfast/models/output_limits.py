@@ -8,8 +8,14 @@ limit, before any work is done, and the call is made again with less: never with
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
+
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.http_errors import ErrorStatus
+
+LIMIT_STATUS: Final = frozenset({400, 413, 416, 422})
+"""With which statuses endpoints refuse a request whose answer may be too long."""
 
 MODELS_MAX: Final = 64
 """Of how many models the limits are remembered."""
@@ -66,6 +72,23 @@ class StatedLimits:
             return None
         bound, window = min(wanted, self._maxima.get(model, wanted)), self._windows.get(model)
         return bound if window is None else max(1, min(bound, max(window - input_max(), window // 2)))
+
+    async def answer(
+        self, model: str, bound: int | None, ask: Callable[[int | None], Awaitable[InferenceResponse]]
+    ) -> InferenceResponse:
+        """Return the answer of `ask` to `bound`, or to what a refusal allows instead: those cost nothing.
+
+        Raises as `ask` does.
+        """
+        for _ in range(LOWERED_MAX):
+            try:
+                return await ask(bound)
+            except ErrorStatus as error:
+                lower = self.lowered(model, bound, error.words) if error.status in LIMIT_STATUS else None
+                if lower is None:
+                    raise
+                bound = lower
+        return await ask(bound)
 
     def lowered(self, model: str, sent: int | None, refusal: str) -> int | None:
         """Return the bound to try instead of `sent`, which was refused with those words.

@@ -19,6 +19,7 @@ LIBRARIES: Final = frozenset(
     {
         *(
             "aiohttp",
+            "anthropic",
             "anyio",
             "cryptography",
             "docker",

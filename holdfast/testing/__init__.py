@@ -36,12 +36,16 @@ from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scripted_tool
 
 if TYPE_CHECKING:
+    from holdfast.testing.anthropic_server import FakeAnthropic
     from holdfast.testing.openai_server import FakeOpenAI, serve
+    from holdfast.testing.responses_server import FakeResponses
 
 __all__ = [
     "Call",
     "Entry",
+    "FakeAnthropic",
     "FakeOpenAI",
+    "FakeResponses",
     "Hold",
     "Ledger",
     "Reply",
@@ -79,5 +83,12 @@ __all__ = [
 
 
 __getattr__ = lazy_names(
-    __name__, dict.fromkeys(("FakeOpenAI", "serve"), "openai_server"), {"aiohttp": "testing"}, "FakeOpenAI"
+    __name__,
+    {
+        **dict.fromkeys(("FakeOpenAI", "serve"), "openai_server"),
+        "FakeAnthropic": "anthropic_server",
+        "FakeResponses": "responses_server",
+    },
+    {"aiohttp": "testing"},
+    "FakeOpenAI",
 )

@@ -29,21 +29,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
 from holdfast.core.base.extras import install_command
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_wire_format import (
-    CREATED,
-    Refusal,
-    answer_pieces,
-    error_body,
-    provider_fields,
-    read_request,
-)
+from holdfast.testing.openai_wire_format import OPENAI_WIRE
 from holdfast.testing.script import Attempts, Reply, Script, Scripts, choose_turn, conversation_key, turn_number
+from holdfast.testing.wire_format import Refusal, WireFormat
 
 try:
     from aiohttp import web
@@ -75,12 +69,6 @@ class _Answer:
     key: str = ""
     refused: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-def _refuse(refusal: Refusal) -> _Answer:
-    body = error_body(refusal.status, refusal.message, refusal.param, refusal.code)
-    detail = {"status": refusal.status, "message": refusal.message}
-    return _Answer(turn=Reply(status=refusal.status), pieces=(body,), refused=True, detail=detail)
 
 
 def _parts(answer: _Answer) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
@@ -145,6 +133,9 @@ class FakeOpenAI:
     are taken from messages once an answer had them, and refused before, as OpenAI's own API refuses them.
     """
 
+    WIRE: ClassVar[WireFormat] = OPENAI_WIRE
+    """The API that it speaks."""
+
     def __init__(
         self, script: Scripts, *, port: int = 0, ledger: Path | None = None, api_key: str | None = None
     ) -> None:
@@ -208,10 +199,10 @@ class FakeOpenAI:
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client takes as `base_url`; it stays known when the server has ended."""
+        """What the API's client takes as `base_url`; it stays known when the server has ended."""
         if self._port == 0:
             raise InvalidInput("The fake server has no port yet; enter it first: `async with server:`.")
-        return f"http://{HOST}:{self._port}/v1"
+        return f"http://{HOST}:{self._port}{self.WIRE.base_path}"
 
     @property
     def requests(self) -> tuple[RequestRecord, ...]:
@@ -270,34 +261,39 @@ class FakeOpenAI:
         return number, raw
 
     def _answer(self, request: web.Request, raw: bytes) -> _Answer:
-        if self._api_key is not None and request.headers.get("authorization") != f"Bearer {self._api_key}":
-            return _refuse(Refusal("Incorrect API key provided.", status=401))
+        problem = self.WIRE.headers_problem(request.headers, self._api_key)
+        if problem is not None:
+            return self._refuse(problem)
         if (request.content_length or 0) > REQUEST_BYTES_MAX:
-            return _refuse(Refusal(f"The request is larger than {REQUEST_BYTES_MAX} bytes.", status=413))
+            return self._refuse(Refusal(f"The request is larger than {REQUEST_BYTES_MAX} bytes.", status=413))
         match request.method, request.path:
-            case "POST", "/v1/chat/completions":
-                body = read_request(request.content_type, raw, self._sent_fields)
-                return _refuse(body) if isinstance(body, Refusal) else self._play(body)
+            case "POST", self.WIRE.path:
+                body = self.WIRE.read_request(request.content_type, raw, self._sent_fields)
+                return self._refuse(body) if isinstance(body, Refusal) else self._play(body)
             case "GET", "/v1/models":
-                names = ("scripted",) if self._scripts is None else self._scripts
-                models = [{"id": name, "object": "model", "created": CREATED, "owned_by": "holdfast"} for name in names]
-                return _Answer(turn=Reply(), pieces=(json.dumps({"object": "list", "data": models}).encode(),))
+                names = ("scripted",) if self._scripts is None else tuple(self._scripts)
+                return _Answer(turn=Reply(), pieces=(json.dumps(self.WIRE.model_list(names)).encode(),))
             case method, path:
-                return _refuse(Refusal(f"Invalid URL ({method} {path}).", code="unknown_url", status=404))
+                return self._refuse(Refusal(f"Invalid URL ({method} {path}).", code="unknown_url", status=404))
+
+    def _refuse(self, refusal: Refusal) -> _Answer:
+        detail = {"status": refusal.status, "message": refusal.message}
+        body = self.WIRE.error_body(refusal)
+        return _Answer(turn=Reply(status=refusal.status), pieces=(body,), refused=True, detail=detail)
 
     def _play(self, body: dict[str, Any]) -> _Answer:
         model: str = body["model"]
         script = self._script if self._scripts is None else self._scripts.get(model)
         if script is None:
             message = f"The model '{model}' does not exist or you do not have access to it."
-            return _refuse(Refusal(message, "model", "model_not_found", status=404))
+            return self._refuse(Refusal(message, "model", "model_not_found", status=404))
         key = conversation_key(body)
         try:
             turn = self._attempts.played(choose_turn(script, body), key)
-            pieces = answer_pieces(turn, body)
-            self._sent_fields |= provider_fields(pieces)
+            pieces = self.WIRE.answer_pieces(turn, body)
+            self._sent_fields |= self.WIRE.fields_sent(pieces)
         except Exception as problem:  # noqa: BLE001 - a script is the caller's code; 400 ends the run instead of a retry
-            return _refuse(Refusal(f"The script raised {type(problem).__name__}: {problem}."))
+            return self._refuse(Refusal(f"The script raised {type(problem).__name__}: {problem}."))
         prompt, completion = turn.usage or (None, None)
         detail = {
             "turn": turn_number(body),
@@ -429,20 +425,20 @@ async def serve(server: FakeOpenAI) -> None:
         await stop.wait()
 
 
-async def _main(arguments: argparse.Namespace) -> None:
+async def _main(arguments: argparse.Namespace, server: type[FakeOpenAI]) -> None:
     script = load_script(arguments.script)
-    await serve(FakeOpenAI(script, port=arguments.port, ledger=arguments.ledger, api_key=arguments.api_key))
+    await serve(server(script, port=arguments.port, ledger=arguments.ledger, api_key=arguments.api_key))
 
 
-def main() -> int:
+def main(server: type[FakeOpenAI] = FakeOpenAI) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.openai_server", description="Plays a script.")
+    parser = argparse.ArgumentParser(prog=f"python -m {server.__module__}", description="Plays a script.")
     parser.add_argument("--script", required=True, help="module:attribute of a script, or of a mapping by model name")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--ledger", type=Path, help="a JSON lines file to which every model call is appended")
     parser.add_argument("--api-key", help="the only key that is accepted; any without this option")
     try:
-        asyncio.run(_main(parser.parse_args()))
+        asyncio.run(_main(parser.parse_args(), server))
     except HoldfastError as problem:
         sys.stderr.write(f"{problem}\n")
         return problem.exit_code

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NoReturn, Self, assert_never, cast
 
@@ -16,6 +15,7 @@ from holdfast.core.conversation.messages import ImagePart, Message, Part, Stored
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.testing.response_format_check import AskedFormat, RequestedObject, check_strict_schema
 from holdfast.testing.script import Reply, call_ids, turn_number
+from holdfast.testing.wire_format import Refusal, WireFormat
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
 PIECE_CHARS_MIN = 12
@@ -147,16 +147,17 @@ def answer_chunks(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str,
 
 def _deltas(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"role": "assistant", "content": None if turn.text is None else "", "refusal": None}
-    for piece in _split(turn.text or "", turn.piece_chars):
+    for piece in split_text(turn.text or "", turn.piece_chars):
         yield {"content": piece}
     for index, (id_, call) in enumerate(zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)):
         opening = {"index": index, "id": id_, "type": "function", "function": {"name": call.name, "arguments": ""}}
         yield {"tool_calls": [opening]}
-        for piece in _split(call.arguments_text, turn.piece_chars):
+        for piece in split_text(call.arguments_text, turn.piece_chars):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _split(text: str, chars: int | None) -> Iterator[str]:
+def split_text(text: str, chars: int | None) -> Iterator[str]:
+    """Return `text` in the pieces in which it streams: of so many characters, else as its length suggests."""
     size = chars or max(PIECE_CHARS_MIN, -(-len(text) // PIECES_MAX))
     return (text[start : start + size] for start in range(0, len(text), size))
 
@@ -166,7 +167,9 @@ def _split(text: str, chars: int | None) -> Iterator[str]:
 # others take 64.
 
 
-def _loads(text: str | bytes) -> object:
+def loaded(text: str | bytes) -> object:
+    """Return the JSON value; raise ValueError where there is none, and for NaN and the like."""
+
     def refuse(name: str) -> NoReturn:
         raise ValueError(f"{name} is no JSON value")
 
@@ -178,7 +181,7 @@ def _loads(text: str | bytes) -> object:
 
 def _json_object(text: str) -> str:
     # OpenAI takes any string back, but servers whose chat template reads the arguments answer 500 ever after.
-    if not isinstance(_loads(text), dict):
+    if not isinstance(loaded(text), dict):
         raise ValueError("tool call arguments must be a JSON object")  # noqa: TRY004 - pydantic wants ValueError
     return text
 
@@ -354,16 +357,6 @@ def _check_pairing(messages: Sequence[_Message]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why the API would not take a request; it is sent with `status`."""
-
-    message: str
-    param: str | None = None
-    code: str | None = None
-    status: int = 400
-
-
 PROVIDER_FIELDS = ("reasoning_content", "reasoning_details", "extra_content", "thinking")
 """What providers behind this API want back with their answers; OpenAI's own refuses such fields of a message."""
 
@@ -394,7 +387,7 @@ def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozens
     if content_type != "application/json":
         return Refusal(f"Unsupported content type: '{content_type}'; send application/json.")
     try:
-        body = _loads(raw)
+        body = loaded(raw)
     except ValueError as problem:
         return Refusal(f"We could not parse the JSON body of your request: {problem}.")
     if not isinstance(body, dict):
@@ -409,15 +402,45 @@ def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozens
     try:
         _ChatRequest.model_validate_json(raw)
     except ValidationError as problem:
-        # Of a union's errors the deepest belongs to the form that was meant.
-        errors = problem.errors(include_url=False, include_input=False)
-        error = max(reversed(errors), key=lambda error: len(error["loc"]))
-        path, message = _path(error["loc"]), error["msg"].removeprefix("Value error, ")
-        return Refusal(f"Invalid value for '{path}': {message}." if path else f"{message}.", path or None)
+        return problem_of(problem)
     return request
+
+
+def problem_of(problem: ValidationError) -> Refusal:
+    """Return the refusal for a request that is not valid."""
+    # Of a union's errors the deepest belongs to the form that was meant.
+    errors = problem.errors(include_url=False, include_input=False)
+    error = max(reversed(errors), key=lambda error: len(error["loc"]))
+    path, message = _path(error["loc"]), error["msg"].removeprefix("Value error, ")
+    return Refusal(f"Invalid value for '{path}': {message}." if path else f"{message}.", path or None)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     # pydantic names the members of a union in between: they are no part of the body.
-    parts = [part for part in location if part != "str" and not str(part).startswith(("tuple[", "literal[", "_"))]
+    between = ("tuple[", "literal[", "tagged-union[", "function-after[", "_")
+    parts = [part for part in location if part != "str" and not str(part).startswith(between)]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+def _headers_problem(headers: Mapping[str, str], api_key: str | None) -> Refusal | None:
+    if api_key is not None and headers.get("authorization") != f"Bearer {api_key}":
+        return Refusal("Incorrect API key provided.", status=401)
+    return None
+
+
+def _model_list(names: Sequence[str]) -> dict[str, Any]:
+    models = [{"id": name, "object": "model", "created": CREATED, "owned_by": "holdfast"} for name in names]
+    return {"object": "list", "data": models}
+
+
+OPENAI_WIRE = WireFormat(
+    path="/v1/chat/completions",
+    base_path="/v1",
+    headers_problem=_headers_problem,
+    read_request=read_request,
+    fields_sent=provider_fields,
+    answer_pieces=answer_pieces,
+    error_body=lambda refusal: error_body(refusal.status, refusal.message, refusal.param, refusal.code),
+    model_list=_model_list,
+)
+"""Chat completions."""

@@ -23,8 +23,6 @@ class _Spec(_Strict):
 
     @model_validator(mode="after")
     def _keeps_the_strict_rules(self) -> Self:
-        if self.strict and self.body.get("type") != "object":
-            raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
         if self.strict:
             check_strict_schema(self.body)
         return self
@@ -52,10 +50,12 @@ class RequestedSchema(_Strict):
 AskedFormat = Annotated[RequestedText | RequestedObject | RequestedSchema, Field(discriminator="type")]
 
 
-def check_strict_schema(schema: dict[str, Any]) -> None:
-    """Raise ValueError where a schema that is to be enforced breaks a rule of structured outputs."""
-    for each in _within(schema):
-        _check_strict(each)
+def check_strict_schema(body: dict[str, Any]) -> None:
+    """Raise ValueError for a schema that strict mode refuses."""
+    if body.get("type") != "object":
+        raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
+    for schema in _within(body):
+        _check_strict(schema)
 
 
 def _within(schema: object) -> Iterator[dict[str, Any]]:

@@ -58,6 +58,13 @@ class Reply:
     text: str | None = None
     """The content; for an error status, the error's message."""
     calls: tuple[Call, ...] = ()
+    reasoning: str | None = None
+    """What the model thinks before it answers; `FakeAnthropic` signs it, `FakeResponses` makes an item of it.
+
+    `FakeOpenAI` sends none.
+    """
+    blocks: tuple[Mapping[str, Any], ...] = ()
+    """Further blocks of `FakeAnthropic`, or items of `FakeResponses`, in the API's own form, behind the reasoning."""
     usage: tuple[int, int] | None = DEFAULT_USAGE
     """Prompt and completion tokens, sent as they are (also negative or huge); None leaves the usage out."""
     usage_details: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -112,6 +119,8 @@ ENDED = Reply(text="The script has ended.")
 class TurnOptions(TypedDict, total=False):
     """What `say` and `calls` take besides their own arguments; the meanings are `Reply`'s."""
 
+    reasoning: str | None
+    blocks: tuple[Mapping[str, Any], ...]
     usage: tuple[int, int] | None
     usage_details: Mapping[str, Any]
     finish_reason: str | None

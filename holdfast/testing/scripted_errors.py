@@ -24,7 +24,7 @@ NEEDS_SERVER: Final = (
 def failure_of(turn: Reply) -> ModelFailure | None:
     """Return the failure that `turn` is to whoever asks, none for an answer.
 
-    The table is that of `holdfast.models.openai_chat.provider_errors`.
+    The table is that of `holdfast.models.provider_errors`.
 
     An answer may still fail while it is played: `failure_within` and `cut` are for that. Raises InvalidInput for a
     `body` that is a chat completion or a stream of one: reading it is the provider's client's work.

@@ -3,7 +3,7 @@
     model = ScriptedModel([call("add", a=1, b=2), say("3", failures=(Reply(status=503),))])
 
 What the fake server behind the real client answers or fails with, this does too: a test holds it against the table of
-failures in `holdfast.models.openai_chat.provider_errors`. Only a `body` that is a chat completion needs the server.
+failures in `holdfast.models.provider_errors`. Only a `body` that is a chat completion needs the server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.chat_completion import reported
-from holdfast.testing.openai_wire_format import Refusal, read_request, request_body, usage_fields
+from holdfast.testing.openai_wire_format import read_request, request_body, usage_fields
 from holdfast.testing.script import (
     Attempts,
     Reply,
@@ -42,6 +42,7 @@ from holdfast.testing.script import (
 )
 from holdfast.testing.scripted_errors import failure_of, final, refused
 from holdfast.testing.scripted_stream import played, waited
+from holdfast.testing.wire_format import Refusal
 
 MODEL_NAME: Final = "scripted"
 """Which model answers where the agent names none."""

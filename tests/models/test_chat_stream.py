@@ -18,8 +18,10 @@ from holdfast.core.base.bounds import CALLS_KEPT_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer, read_answer
-from holdfast.models.openai_chat.chat_stream import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, AnswerCut, Lines, StreamedAnswer
+from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
+from holdfast.models.event_stream import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, Lines
+from holdfast.models.openai_chat.chat_completion import read_answer
+from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 
 LINEAR_FACTOR_MAX = 30
 """How much longer ten times as much may take: ten, with room for a machine that does other things; not a hundred."""

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.wire.endpoint_refusals import RETRY_AFTER_MAX
 from holdfast.models import OpenAIChat, ProviderSettings
-from holdfast.models.openai_chat.provider_errors import BODY_CHARS_MAX, provider_failure
+from holdfast.models.provider_errors import BODY_CHARS_MAX, provider_failure
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply
 from tests.activities.asking import KEY, asking, failure_of, failure_with, request
@@ -233,7 +233,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_named_as_such() -> None:
 
 
 async def test_a_connection_that_is_never_made_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.models.openai_chat.model.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.models.openai_endpoint.CONNECT_SECONDS", 0.1)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -266,7 +266,7 @@ async def test_an_error_of_a_hundred_megabytes_is_not_read_to_its_end() -> None:
 
 
 async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.models.openai_chat.model.FIRST_BYTE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.models.answer_transfer.FIRST_BYTE_SECONDS", 0.05)
     failure = await failure_of(Reply(hang=True))
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
     assert "did not answer in time" in failure.message

@@ -45,7 +45,14 @@ WORDS_CHARS_MAX: Final = 64 * 1024
 
 PAYMENT_REQUIRED: Final = 402
 QUOTA_STATUS: Final = frozenset({400, 403, 429})
-QUOTA_WORDS: Final = ("insufficient_quota", "billing_hard_limit_reached", "exceeded your current quota")
+QUOTA_WORDS: Final = (
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "exceeded your current quota",
+    "credit balance is too low",  # Anthropic, with 400
+    "specified api usage limits",  # Anthropic's limit that a customer has set
+    "spend_limit_reached",  # Anthropic, in the error's details
+)
 
 CONTEXT_STATUS: Final = frozenset({400, 413, 422, 500})
 """500 as well: proxies and some servers wrap the model's error in one, and asking again would fail for ever."""
@@ -59,7 +66,8 @@ CONTEXT_WORDS: Final = (
     "max context length",  # Ollama
     "exceeds the context length",  # Ollama, LM Studio
     "exceeds the maximum number of tokens allowed",  # Gemini
-    "prompt is too long",  # Anthropic behind proxies
+    "prompt is too long",  # Anthropic
+    "exceed context limit",  # Anthropic, of the input and max_tokens together
 )
 INPUT_TOKENS: Final = ("badrequesterror", "input_tokens")
 """vLLM names nothing but the parameter; the two words together."""

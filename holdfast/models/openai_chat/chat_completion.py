@@ -16,19 +16,21 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from holdfast.core.agent.usage_estimates import answered_usage
 from holdfast.core.base.bounds import (
-    ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
     REASONING_BYTES_MAX,
-    REPORTED_TOKENS_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
+from holdfast.core.conversation.messages import CUT_OFF
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
+from holdfast.models.event_stream import fields_of, parsed
+from holdfast.models.lenient_values import count_of, text_of
 from holdfast.models.openai_chat.chat_items import items_of, not_kept, thinking_of
 from holdfast.models.openai_chat.think_tags import split
+from holdfast.models.requested_calls import RequestedCall, read_calls
 
 FILTERED: Final = "content_filter"
 """The finish reason of an answer that the endpoint has withheld."""
@@ -37,23 +39,6 @@ TOO_LARGE: Final = "reasoning (more than is kept)"
 """What an answer names that lacks the reasoning its provider wants back."""
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
-
-
-class UnusableAnswer(Exception):
-    """The endpoint answered 200 with something that is not a chat completion."""
-
-
-class ErrorInAnswer(Exception):
-    """The endpoint answered 200 with an error object; `error` is that object, any JSON value."""
-
-    def __init__(self, error: object) -> None:
-        super().__init__("the answer holds an error")
-        self.error = error
-
-
-def text_of(value: object) -> str:
-    """Return a text, and no text for any other value."""
-    return encodable(value) if isinstance(value, str) else ""
 
 
 def content_of(value: object) -> str:
@@ -79,15 +64,8 @@ def arguments_of(value: object) -> str:
     return text if encodable(text) == text else json.dumps(value, separators=compact)
 
 
-def _count(value: object) -> int | None:
-    # JSON has true where a number should be, and floats; a budget must not become negative or infinite
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return int(min(value, REPORTED_TOKENS_MAX))
-    return None
-
-
 Text = Annotated[str, BeforeValidator(text_of)]
-Count = Annotated[int | None, BeforeValidator(_count)]
+Count = Annotated[int | None, BeforeValidator(count_of)]
 
 
 class _Function(BaseModel):
@@ -195,24 +173,14 @@ def reported(usage: object) -> Usage | None:
     return counts.parts
 
 
-def parsed(body: bytes) -> object:
+def completion_in(body: bytes) -> object:
     """Return the JSON in `body`; raise UnusableAnswer, and ErrorInAnswer for an error instead of an answer."""
-    try:
-        data: object = json.loads(body)
-    except (ValueError, RecursionError):
-        # OPENAI_BASE_URL without /v1 gives the start page of many servers, with status 200
-        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
-        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
+    data = parsed(body)
     fields = fields_of(data)
     # gateways answer 200 with an error object; some add `error: null` to good answers
     if fields.get("error") and not fields.get("choices"):
         raise ErrorInAnswer(fields["error"])
     return data
-
-
-def fields_of(value: object) -> dict[str, object]:
-    """Return the fields of a JSON object, none for any other value."""
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def read_answer(
@@ -250,7 +218,10 @@ def read_answer(
         # a refusal comes in place of content, as the answer that the user is to read
         text=clamped_json(text + message.refusal, RESPONSE_BYTES_MAX),
         reasoning=clamped_json(thought or tagged, REASONING_BYTES_MAX),
-        tool_calls=_calls(message.calls, cut=choice.finish_reason in CUT_OFF),
+        tool_calls=read_calls(
+            [RequestedCall(call.id, call.function.name, call.function.arguments) for call in message.calls],
+            cut=choice.finish_reason in CUT_OFF,
+        ),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=answered_usage(
             usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max, usage.parts
@@ -260,24 +231,3 @@ def read_answer(
         items=items,
         dropped=not_kept(raw, raw_choice) if whole else (*not_kept(raw, raw_choice), TOO_LARGE),
     )
-
-
-def _calls(wire_calls: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
-    """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable.
-
-    `cut` is whether the answer was cut off, in the last of them.
-    """
-    calls: list[ToolCall] = []
-    used = 0
-    for call in wire_calls:
-        used += len(call.function.arguments.encode())
-        if used <= ARGUMENTS_BYTES_MAX:
-            # cut by the output limit: the last call's arguments may be whole JSON and yet not all of it
-            last = cut and call is wire_calls[-1]
-            calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments, cut=last))
-        else:
-            # every call must be answered, also one whose arguments are not kept
-            unread = ToolCall.parse(call.id, call.function.name, "")
-            text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
-            calls.append(unread.model_copy(update={"malformed": text}))
-    return bounded_spelling(calls)

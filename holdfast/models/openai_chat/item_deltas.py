@@ -5,9 +5,10 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any, Final, cast
 
-from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, UnusableAnswer, fields_of
+from holdfast.models.answer_errors import UnusableAnswer
+from holdfast.models.event_stream import fields_of, joined
+from holdfast.models.openai_chat.chat_completion import NO_COMPLETION
 from holdfast.models.openai_chat.chat_items import NOT_KEPT, json_chars, merge, thinking_text
-from holdfast.models.openai_chat.tool_call_deltas import joined
 
 PIECES_MAX: Final = 4_096
 """The most details of reasoning, and the most parts of a content, that one answer has."""

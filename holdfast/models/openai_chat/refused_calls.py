@@ -13,10 +13,11 @@ from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX, RESPONSE_BYTES_M
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_errors import ErrorInAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, fields_of
-from holdfast.models.openai_chat.http_errors import ErrorStatus
-from holdfast.models.openai_chat.provider_errors import redacted
+from holdfast.models.event_stream import fields_of
+from holdfast.models.http_errors import ErrorStatus
+from holdfast.models.provider_errors import redacted
 from holdfast.runtime.answer_check import TOOL_USE_FAILED
 
 

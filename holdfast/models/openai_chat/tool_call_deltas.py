@@ -7,7 +7,9 @@ from io import StringIO
 from typing import Any, cast
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, WORD_CHARS_MAX
-from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, UnusableAnswer, arguments_of, fields_of
+from holdfast.models.answer_errors import UnusableAnswer
+from holdfast.models.event_stream import fields_of, joined, word_of
+from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, arguments_of
 from holdfast.models.openai_chat.chat_items import merge
 
 
@@ -101,19 +103,5 @@ def _is_another(call: _Call, id_: str, arguments: str) -> bool:
     return True
 
 
-def word_of(value: object) -> str:
-    """Return an identifier from the provider, cut when it is far longer than any that is kept."""
-    return value[: 2 * WORD_CHARS_MAX] if isinstance(value, str) else ""
-
-
 def _arguments(value: object) -> str:
     return value if isinstance(value, str) else arguments_of(value)
-
-
-def joined(text: StringIO) -> str:
-    """Return the whole text; a character split over two events is joined again."""
-    whole = text.getvalue()
-    if whole.isascii():
-        return whole
-    # a character beyond the BMP can be cut into two \u escapes, one in each event
-    return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -51,7 +51,8 @@ def ask(settings: ProviderSettings) -> EndpointFacts:
 def _opened(settings: ProviderSettings) -> Any:  # noqa: ANN401  # urllib's answer, whatever its handler gave
     parts = urlsplit(settings.base_url or settings.api.base_url)
     host = parts.netloc.rpartition("@")[2]
-    url = urlunsplit(SplitResult(parts.scheme, host, parts.path.rstrip("/") + "/models", parts.query, ""))
+    path = settings.api.without_version(parts.path.rstrip("/")) + settings.api.version
+    url = urlunsplit(SplitResult(parts.scheme, host, path + "/models", parts.query, ""))
     headers = {"Accept": "application/json", "User-Agent": f"holdfast/{__version__}"}
     if settings.api_key is not None:
         headers |= settings.api.headers(settings.api_key)

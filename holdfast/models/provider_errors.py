@@ -3,7 +3,7 @@
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
     an error status, an error in an answer the table of `holdfast.core.wire.endpoint_refusals`
-    an answer that is no chat completion   UnusableAnswer        yes
+    an answer that is none of its API      UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
 Error texts name the endpoint and the status, never the key.
@@ -17,16 +17,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from openai import APIConnectionError, APIError, APITimeoutError
-
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
+from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer
-from holdfast.models.openai_chat.chat_stream import AnswerCut
-from holdfast.models.openai_chat.http_errors import ErrorStatus, words_of
+from holdfast.models.http_errors import ErrorStatus, words_of
+from holdfast.models.model_apis import OPENAI
 
 BODY_CHARS_MAX: Final = 500
 """How much of the endpoint's own text goes into our error."""
@@ -36,6 +34,14 @@ CAUSES_MAX: Final = 8
 
 TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
 """The transport packages of the provider's client; which are installed depends on its version."""
+
+CLIENTS: Final = frozenset({"openai", "anthropic"})
+"""The packages of the providers' clients."""
+
+TIMED_OUT: Final = "APITimeoutError"
+NOT_CONNECTED: Final = "APIConnectionError"
+ANY: Final = "APIError"
+"""The clients' names for no answer in time, for a connection that cannot be made, and for all of their errors."""
 
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left; add credit, or use another key",
@@ -54,13 +60,13 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
     where = settings.endpoint
     match error:
         # the client's own class for connecting, ours for silences within the answer
-        case APITimeoutError() | TimeoutError():
+        case _ if isinstance(error, TimeoutError) or _is_client_error(error, TIMED_OUT):
             text = f"the model endpoint {where} did not answer in time"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorStatus():
             return _status_failure(error, settings)
         # its text is "Connection error.": the cause is below it
-        case APIConnectionError():
+        case _ if _is_client_error(error, NOT_CONNECTED):
             text = f"the model endpoint {where} cannot be reached ({_cause(error)})"
             text = f"{text}; is it running, is {settings.address_name} right?"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
@@ -72,9 +78,10 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)
             return _failure(settings, f"the model endpoint {where} failed in its answer: {words}", refused, usage)
         case UnusableAnswer():
-            return _failure(settings, f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
+            text = str(error).replace(OPENAI.base_url_variable, settings.address_name)
+            return _failure(settings, f"{where}: {text}", Refusal("UnusableAnswer", again=True), usage)
         # a body that the client itself could not read
-        case APIError():
+        case _ if _is_client_error(error, ANY):
             text = f"{where}: {redacted(str(error), settings)}"
             return _failure(settings, text, Refusal("UnusableAnswer", again=True), usage)
         case InvalidInput():
@@ -108,6 +115,14 @@ def _failure(settings: ProviderSettings, text: str, refused: Refusal, usage: Usa
     )
 
 
+def _is_client_error(error: Exception, name: str) -> bool:
+    """Return whether `error` is the client's error of that name.
+
+    The clients of OpenAI and Anthropic are made by one generator and name their errors alike; neither need be there.
+    """
+    return any(each.__name__ == name and each.__module__ in CLIENTS for each in type(error).__mro__)
+
+
 def _cause(error: BaseException) -> str:
     """Return the cause of a broken connection, such as a name that does not resolve or an untrusted certificate."""
     for cause in _causes(error):
@@ -115,7 +130,7 @@ def _cause(error: BaseException) -> str:
             return "its name cannot be resolved"
         if isinstance(cause, ssl.SSLError):
             return f"TLS: {clamped(' '.join(str(cause).split()), BODY_CHARS_MAX)}"
-    broken = error.__cause__ if isinstance(error, APIConnectionError) else error
+    broken = error.__cause__ if isinstance(error, Exception) and _is_client_error(error, NOT_CONNECTED) else error
     return type(broken).__name__ if broken else "connection failed"
 
 

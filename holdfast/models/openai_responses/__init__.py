@@ -1,0 +1,1 @@
+"""OpenAI's Responses API, spoken without state at the provider."""

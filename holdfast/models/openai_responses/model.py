@@ -1,0 +1,154 @@
+"""`OpenAIResponses`: an endpoint of OpenAI's Responses API as a `Model`. Keeps no conversation at the provider."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from openai import AsyncOpenAI, omit
+
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.models.answer_transfer import HttpBody
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.event_stream import AnswerStream, fields_of
+from holdfast.models.http_errors import ErrorStatus
+from holdfast.models.model_apis import OPENAI_RESPONSES
+from holdfast.models.openai_endpoint import HEADERS, OpenAIEndpoint
+from holdfast.models.openai_responses.response_items import Item, input_items
+from holdfast.models.openai_responses.response_object import read_response
+from holdfast.models.openai_responses.response_stream import StreamedResponse
+from holdfast.models.strict_tools import can_be_strict
+
+JSON_INSTRUCTION: Final = "Answer with a JSON object."
+"""Put before the conversation if no message mentions JSON: OpenAI refuses `json_object` without that word there."""
+
+ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
+"""What to include in answers: without it a provider that stores nothing could not go on from its reasoning."""
+
+NO_REASONING: Final = "encrypted content is not supported"
+"""In the refusal of a model that does not reason: it is asked again without ENCRYPTED_REASONING."""
+
+MODELS_MAX: Final = 1_000
+"""How many models are remembered that do not reason."""
+
+
+class OpenAIResponses(OpenAIEndpoint):
+    """Calls an endpoint by the Responses API, with the official client and its retries off.
+
+    The whole conversation goes out with each request, and nothing is stored at the provider: no `previous_response_id`.
+    """
+
+    def __init__(self, settings: ProviderSettings | None = None) -> None:
+        """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
+        super().__init__(settings or ProviderSettings.from_environment(api=OPENAI_RESPONSES))
+        self._not_reasoning: set[str] = set()
+
+    async def _answer(self, request: ModelRequest, stream: AnswerStream) -> InferenceResponse:
+        try:
+            return await super()._answer(request, stream)
+        except ErrorStatus as error:
+            model = self._model_name(request)
+            if NO_REASONING not in error.words.lower() or model in self._not_reasoning:
+                raise
+            if len(self._not_reasoning) < MODELS_MAX:
+                self._not_reasoning.add(model)
+            # the refusal was free, and came before anything of an answer
+            return await super()._answer(request, stream)
+
+    def _stream(self, request: ModelRequest) -> StreamedResponse:
+        return StreamedResponse(request.listener, streamed=request.llm.stream)
+
+    def _sent(
+        self, client: AsyncOpenAI, model: str, request: ModelRequest, output_max: int | None
+    ) -> AbstractAsyncContextManager[HttpBody]:
+        return client.responses.with_streaming_response.create(
+            model=model,
+            # in the extra body, because the client walks every item passed as an argument
+            input=[],
+            extra_body=_body(request, self.settings.route, reasons=model not in self._not_reasoning),
+            extra_headers=HEADERS,
+            temperature=omit if request.llm.temperature is None else request.llm.temperature,
+            max_output_tokens=output_max or omit,
+        )
+
+    def _read(self, answer: object, request: ModelRequest, output_max: int | None) -> InferenceResponse:
+        route = self.settings.route
+        return read_response(answer, input_max=lambda: input_bound(request), output_max=output_max, route=route)
+
+    def _model_name(self, request: ModelRequest) -> str:
+        return request.llm.model or self.settings.model or ""
+
+
+def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]:
+    """Return the fields of a request that the client need not look at."""
+    items, form = input_items(request.messages, route), _format(request.response_format)
+    if isinstance(request.response_format, JsonObjectFormat) and not _names_json(items):
+        items = [{"role": "system", "content": JSON_INSTRUCTION}, *items]
+    llm = request.llm
+    options = _options(llm, has_tools=bool(request.tools))
+    text = {**options.pop("text", {}), **({"format": form} if form else {})}
+    include = options.get("include")
+    included = [*(include if isinstance(include, list) else ()), *([ENCRYPTED_REASONING] if reasons else ())]
+    return {
+        **options,
+        **({"include": included} if included else {}),
+        "input": items,
+        "store": False,
+        **({"instructions": request.system_prompt} if request.system_prompt else {}),
+        **({"tools": [_tool(tool, strict=bool(llm.strict)) for tool in request.tools]} if request.tools else {}),
+        **({"text": text} if text else {}),
+        **({"stream": True} if request.llm.stream else {}),
+    }
+
+
+def _names_json(items: list[Item]) -> bool:
+    texts = (str(item.get("content", item.get("output", ""))) for item in items)
+    return any("json" in text.lower() for text in texts)
+
+
+def _options(llm: LLM, *, has_tools: bool) -> Item:
+    """Return the fields of the body that the definition's options set, `extra` among them."""
+    options: Item = dict(llm.extra or {})
+    options.update((name, getattr(llm, name)) for name in ("top_p", "service_tier") if getattr(llm, name) is not None)
+    for field, name, value in (
+        ("reasoning", "effort", llm.reasoning_effort),
+        ("text", "verbosity", llm.verbosity),
+    ):
+        if value is not None:
+            options[field] = {**fields_of(options.get(field)), name: value}
+    if has_tools:  # without tools the API refuses both
+        if (choice := llm.tool_choice) is not None:
+            is_word = choice == REQUIRED or choice in FREE_CHOICES
+            options["tool_choice"] = choice if is_word else {"type": "function", "name": choice}
+        if llm.parallel_tool_calls is not None:
+            options["parallel_tool_calls"] = llm.parallel_tool_calls
+    return options
+
+
+def _tool(tool: ToolSchema, *, strict: bool) -> Item:
+    # left out, `strict` counts as true there: schemas that are none of OpenAI's strict ones would be refused
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+        "strict": strict and can_be_strict(tool.parameters),
+    }
+
+
+def _format(form: ResponseFormat) -> Item:
+    """Return the API's `text.format`; nothing for a text answer."""
+    match form:
+        case TextFormat():
+            return {}
+        case JsonObjectFormat():
+            return {"type": "json_object"}
+        case JsonSchemaFormat():
+            schema = dict(form.json_schema)
+            return {"type": "json_schema", "name": form.name, "schema": schema, "strict": form.strict}
