@@ -1,7 +1,7 @@
 """`python -I -S fork_request.py DOOR PROGRAM ARGUMENTS`: have the warm process of `tests/forked.py` fork a program.
 
-It has our streams, environment and folder and ends when we do; signals are passed on, and we end as it ends. It imports
-little: it is to cost nothing beside the start that it saves.
+It has our streams, environment and folder and ends when we do, with all of its group; signals are passed on, and we end
+as it ends. We import little: it is to cost nothing beside the start that it saves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ import os
 import signal
 import socket
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 PID_BYTES = 32
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
@@ -27,8 +31,15 @@ def main(door: str, program: str, *arguments: str) -> int:
         socket.send_fds(warm, [json.dumps(request).encode()], [0, 1, 2, theirs.fileno()])
         theirs.close()
         pid = int(line.recv(PID_BYTES))
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        try:  # noqa: SIM105  # contextlib is one more import
+            os.kill(pid, number)
+        except ProcessLookupError:  # it has ended, and we are about to
+            pass
+
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     for stream in (0, 1):  # they are the program's alone
         os.close(stream)

@@ -1,10 +1,10 @@
-"""Workers and commands forked from a warm process, which has imported their modules: a start costs a quarter.
+"""Workers, commands and MCP servers forked from a warm process, which has imported their modules.
 
-A fork is a process of its own as `python -m worker` or `holdfast` is: its arguments, environment, streams, session and
-exit code are its own, and it is killed and frozen as any other. Real starts are what `tests/test_tools_worker.py`,
-`tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`, `tests/cli/test_surroundings.py` and the `cold`
-projects of `tests/cli/program.py` have. `tests/fork_request.py` is a program that has itself forked: for what others
-start, a shell or the MCP SDK's client.
+A start costs a tenth to a quarter of a real one. A fork is a process of its own as `python -m worker` or `holdfast` is:
+its arguments, environment, streams, session and exit code are its own, and it is killed and frozen as any other. Real
+starts are what `tests/test_tools_worker.py`, `tests/models/test_model_choice.py`, `tests/chaos/test_server_away.py`,
+`tests/cli/test_surroundings.py` and the `cold` projects of `tests/cli/program.py` have. `tests/fork_request.py` is a
+program that has itself forked: for what others start, a shell or a client of MCP servers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,27 @@ MODULES = (
     "openai",
     "openai.resources.chat",
     "holdfast.models.anthropic.model",
+    "openai.resources.chat.completions",
+    "openai.types.chat.completions",
     "holdfast.models.openai_chat.model",
     "holdfast.cli.main",
     "holdfast.client.holdfast",
     "holdfast.view.report",
+    "genai_prices",
+    "truststore",
+    "httpcore2",
+    "holdfast.testing",
     "mcp",
+    "anyio._backends._asyncio",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+    "rich.logging",
     "rich.columns",
     "rich.markdown",
     "rich.panel",
 )
-"""What a worker imports before its first call ends, and a command before it does anything; `mcp` takes a second."""
+"""What a worker imports before its first call ends, and a command or an MCP server before it does anything."""
 
 KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 """What the warm process is told: what packages read as they are imported is as for the tests' own programs."""
@@ -119,7 +130,10 @@ class ForkedProcess:
         *,
         terminal: bool = False,
     ) -> None:
-        """Start it with these three streams; with `terminal`, the first of them is the terminal of its session."""
+        """Start it with these three streams; with `terminal`, the first of them is the terminal of its session.
+
+        `program` is "holdfast", "worker" or the path of a file of Python's.
+        """
         self._line, theirs = socket.socketpair()
         request = {"program": program, "arguments": list(arguments), "environment": dict(environment)}
         told = json.dumps({**request, "folder": str(folder), "terminal": terminal}).encode()
@@ -198,7 +212,10 @@ class _Warm:
 
 
 def fork_request(program: str) -> list[str]:
-    """Return the command of a process that has `program` forked, with its streams, and ends as that does."""
+    """Return the command of a process that has `program` forked, with its streams, and ends as that does.
+
+    Return only once forks are quick: whoever starts the command may wait no longer than for a real start.
+    """
     return [*_request_at(_warm().door), program]
 
 
@@ -265,7 +282,7 @@ def _imported() -> list[str]:
 def serve(listening: int, door: str) -> None:
     """Be the warm process: fork for each request on standard input, tell each fork's pid and, later, its exit code.
 
-    Whoever comes through the door asks once; the end of its line is the end of its fork.
+    Whoever comes through the door asks once; the end of its line is the end of its fork, and of what that has started.
     """
     names = _imported()
     assert threading.active_count() == 1, "a fork would lack the others"
@@ -285,7 +302,10 @@ def serve(listening: int, door: str) -> None:
             caller = each if each is requests else each.accept()[0]
             request, files, _, _ = socket.recv_fds(caller, REQUEST_BYTES_MAX, FILES)
             if not request:
-                return
+                if caller is requests:
+                    return
+                caller.close()  # killed before it could ask
+                continue
             pid = os.fork()
             if pid == 0:
                 for other in (requests, listener, caller):
@@ -313,7 +333,7 @@ class _Forks:
         return [*self._lines, *self._bound]
 
     def add(self, pid: int, line: socket.socket, *, bound: bool) -> None:
-        """Tell a fork's pid; a `bound` one ends with its line."""
+        """Tell a fork's pid; a `bound` one ends with its line, and its group with it."""
         self._lines[os.pidfd_open(pid)] = (pid, line)
         if bound:
             self._bound[line.fileno()] = pid
@@ -323,18 +343,26 @@ class _Forks:
         """Tell the ends of those that have ended; end those whose line has."""
         for ended in [each for each in self._lines if each in ready]:
             pid, line = self._lines.pop(ended)
-            self._bound.pop(line.fileno(), None)
+            if self._bound.pop(line.fileno(), None):
+                _kill(pid)  # whoever kills the group of its requester has nothing of this one
             os.close(ended)
             _tell(line, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             line.close()
         for gone in [each for each in self._bound if each in ready]:
-            os.kill(self._bound.pop(gone), signal.SIGKILL)
+            _kill(self._bound.pop(gone))
 
     def close(self) -> None:
         """Close the files, in a fork."""
         for ended, (_, line) in self._lines.items():
             os.close(ended)
             line.close()
+
+
+def _kill(pid: int) -> None:
+    """End a fork that nobody has waited for yet, and all of its group."""
+    for end in (os.kill, os.killpg):
+        with suppress(ProcessLookupError):  # no group: it has only begun
+            end(pid, signal.SIGKILL)
 
 
 def _tell(line: socket.socket, number: int) -> None:
@@ -358,8 +386,13 @@ def _become(request: Mapping[str, Any], files: Sequence[int], door: str) -> NoRe
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    arguments = request["arguments"]
-    if request["program"] == "holdfast":
+    program, arguments = request["program"], request["arguments"]
+    if program.endswith(".py"):
+        sys.argv = [program, *arguments]
+        sys.path.insert(0, str(Path(program).parent))
+        runpy.run_path(program, run_name="__main__")
+        sys.exit()
+    if program == "holdfast":
         sys.argv = ["holdfast", *arguments]
         sys.path.insert(0, str(Path(sys.executable).parent))
         os.execve = _executed  # type: ignore[assignment]  # narrower: what `holdfast worker` gives it

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,21 @@ import pytest
 
 from tests.cli.program import Project
 from tests.forked import fork_request, forks
+from tests.pids import alive, until_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
 
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
 SECONDS_MAX = 90
+
+WAITS = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+child = subprocess.Popen(["sleep", "600"])
+print(os.getpid(), child.pid, flush=True)
+sys.stdin.read()
+signal.pause()
+"""
 
 
 def requested(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -64,3 +76,78 @@ def test_a_forked_command_becomes_the_worker(tmp_path: Path) -> None:
     refused = Project(tmp_path, ENV).run("worker", "--import", "no_such_module")
     assert (refused.code, refused.out) == (2, "")
     assert "no_such_module" in refused.err
+
+
+def written(folder: Path, program: str) -> Path:
+    file = folder / "program.py"
+    file.write_text(program, encoding="utf-8")
+    return file
+
+
+def started(folder: Path, program: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start the program and return who has it forked, and the process ids that it prints."""
+    process = subprocess.Popen(
+        fork_request(str(written(folder, program))),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    return process, [int(each) for each in process.stdout.readline().split()]
+
+
+def test_a_program_has_the_streams_arguments_environment_and_folder_of_its_request(tmp_path: Path) -> None:
+    program = written(
+        tmp_path,
+        "import json, os, sys\n"
+        "seen = [sys.stdin.read(), sys.argv, dict(os.environ), os.getcwd(), __name__, __file__]\n"
+        "print(json.dumps([*seen, os.listdir('/proc/self/fd')])); print('aside', file=sys.stderr); sys.exit(3)\n",
+    )
+    environment = {"ONE": "1=1", "LINES": "a\nb", "LC_ALL": "C.UTF-8"}
+    ended = subprocess.run(
+        [*fork_request(str(program)), "a", "ü \n"],
+        input="hello\nyou",
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+        timeout=60,
+    )
+    *seen, files = json.loads(ended.stdout)
+    path = str(program)
+    assert seen == ["hello\nyou", [path, "a", "ü \n"], environment, str(tmp_path), "__main__", path]
+    assert len(files) <= 4, "its streams, and the folder that it lists"
+    assert (ended.stderr, ended.returncode) == ("aside\n", 3)
+
+
+def test_a_program_that_a_signal_ends_has_ended_by_that_signal_for_others_too(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), 6)")
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGABRT
+
+
+async def test_what_a_program_has_started_ends_with_it_and_signals_reach_it(tmp_path: Path) -> None:
+    process, pids = started(tmp_path, WAITS)
+    assert all(alive(each) for each in pids)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+    await until_gone(pids)
+
+
+async def test_a_program_ends_with_a_request_that_is_killed(tmp_path: Path) -> None:
+    process, pids = started(tmp_path, WAITS)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    await until_gone(pids)
+
+
+def test_who_is_killed_before_it_can_ask_harms_nobody(tmp_path: Path) -> None:
+    command = fork_request(str(written(tmp_path, "print('here')")))
+    door = command[-2]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.connect(door)
+    assert subprocess.run(command, capture_output=True, check=True, timeout=SECONDS_MAX).stdout == b"here\n"

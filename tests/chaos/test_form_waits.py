@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.storage.data_converter import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call, say
 from tests.chaos.processes import worker
-from tests.mcp.places import HERE, asking, noted
+from tests.mcp.places import asking, command, noted
 from tests.workflows.waiting import state_when
 from workers import make_worker
 
@@ -52,7 +53,7 @@ async def test_the_worker_is_killed_while_a_form_waits_and_another_goes_on_with_
     settings: Settings, tmp_path: Path
 ) -> None:
     ledger, file = tmp_path / "mcp", tmp_path / "mcp.yaml"
-    program = f'[{sys.executable}, "{HERE / "asking_server.py"}", stdio]'
+    program = json.dumps(command("asking_server.py", "stdio"))
     file.write_text(f"servers: {{theatre: {{command: {program}, env: {{LEDGER: {ledger}}}}}}}")
     client = await Holdfast.connect(settings)
     environment = {"HOLDFAST_MCP": str(file)}

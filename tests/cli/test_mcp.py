@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,17 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.mcp.errors import McpUnavailable
 from tests.cli.doctor_findings import looked
 from tests.cli.program import Project
-from tests.mcp.places import HERE, asking, catalog, noted, offer, oven, trial
+from tests.mcp.places import asking, catalog, command, noted, offer, oven, trial
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Project:
     """A folder with two servers, of which one works."""
-    command = json.dumps([sys.executable, str(HERE / "servers.py"), "stdio"])
+    start = json.dumps(command("servers.py", "stdio"))
     (tmp_path / "mcp.yaml").write_text(f"""
 servers:
   till:
-    command: {command}
+    command: {start}
     env: {{LEDGER: "${{LEDGER}}"}}
     trusted: true
   gone:

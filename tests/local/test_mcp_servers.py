@@ -22,7 +22,7 @@ from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
-from tests.mcp.places import HERE, catalog, noted, oven, over_http, trial, until_noted
+from tests.mcp.places import HERE, catalog, command, noted, oven, over_http, trial, until_noted
 from tests.pids import alive
 
 pytestmark = pytest.mark.timeout(120)
@@ -84,7 +84,7 @@ def results(state: AgentState) -> list[str]:
 
 
 async def test_servers_are_given_by_name_as_in_the_file(tmp_path: Path) -> None:
-    till = {"command": [sys.executable, str(HERE / "servers.py"), "stdio"], "env": {"LEDGER": str(tmp_path / "ledger")}}
+    till = {"command": command("servers.py", "stdio"), "env": {"LEDGER": str(tmp_path / "ledger")}}
     driver = LocalDriver(AGENT, model=ScriptedModel([call("till_add", a=1, b=2), say("3")]), mcp={"till": till})
     assert results(await driver.execute("add")) == ["3"]
 
@@ -95,8 +95,8 @@ async def test_servers_are_found_where_a_worker_finds_them(
 ) -> None:
     ledger = tmp_path / "ledger"
     file = tmp_path / ("mcp.yaml" if where == "the current folder" else "servers.yaml")
-    command = f"[{sys.executable}, {HERE / 'servers.py'}, stdio]"
-    file.write_text(f"servers:\n  till:\n    command: {command}\n    env: {{LEDGER: '{ledger}'}}\n", encoding="utf-8")
+    start = json.dumps(command("servers.py", "stdio"))
+    file.write_text(f"servers:\n  till:\n    command: {start}\n    env: {{LEDGER: '{ledger}'}}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_MCP", raising=False)
     if where == "HOLDFAST_MCP":

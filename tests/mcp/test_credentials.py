@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from holdfast.mcp.credentials import SECRET_BYTES_MAX, SECRETS_MAX, Credentials
 from holdfast.mcp.errors import McpUnavailable
 from holdfast.mcp.pool import McpPool
 from holdfast.mcp.server_file import servers_of
-from tests.mcp.places import asking, connection, noted, over_http
+from tests.mcp.places import asking, command, connection, noted, over_http
 from tests.mcp.token_endpoint import TokenEndpoint, token_endpoint
 
 GRANT = "{token_url: 'https://x.example/t', client_id: a, client_secret: b}"
@@ -252,9 +251,8 @@ async def test_a_server_of_a_definition_gets_no_token_of_the_workers_server_of_i
 
 
 async def test_tenants_do_not_share_the_process_of_a_command(tmp_path: Path) -> None:
-    program = str(Path(__file__).parent / "servers.py")
     env = {"LEDGER": str(tmp_path / "ledger"), "CURRENCY": "${MONEY_${tenant}}"}
-    place = McpServer(name="till", command=(sys.executable, program, "stdio"), env=env)
+    place = McpServer(name="till", command=tuple(command("servers.py", "stdio")), env=env)
     pool = McpPool({"till": place}, {"MONEY_acme": "EUR", "MONEY_umbrella": "USD"})
     try:
         for tenant, paid in (("acme", "paid 1 EUR"), ("umbrella", "paid 1 USD")):

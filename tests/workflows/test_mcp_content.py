@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +12,23 @@ from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.conversation.attachments import ATTACHMENTS_MAX
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.testing.script import call, say
+from tests.mcp.places import command
 from tests.pictures import PNG
 from tests.serving import Serve
 from tests.workflows.histories import history_of, replayed, written
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
-SERVER = Path(__file__).parents[1] / "mcp" / "media_server.py"
-STUDIO = {"studio": McpServer(name="studio", command=(sys.executable, str(SERVER)))}
 AGENT = AgentDefinition(name="clerk", mcp=("studio",))
 SEEING = AgentDefinition(name="clerk", mcp=("studio",), context=ContextPolicy(images=True))
 
 
+def studio() -> dict[str, McpServer]:
+    return {"studio": McpServer(name="studio", command=tuple(command("media_server.py")))}
+
+
 async def test_pictures_sounds_and_files_of_an_mcp_tool_are_kept_and_the_model_sees_the_picture(serve: Serve) -> None:
-    async with serve([call("studio_photo"), say("done")], mcp=STUDIO) as served:
+    async with serve([call("studio_photo"), say("done")], mcp=studio()) as served:
         result = await served.client.run(SEEING, "smile")
         id_ = result.state.running.execution_id
         history = written((await history_of(served.client, id_)).events)
@@ -50,7 +51,7 @@ async def test_pictures_sounds_and_files_of_an_mcp_tool_are_kept_and_the_model_s
 
 
 async def test_what_only_says_that_it_is_a_picture_never_reaches_the_model_as_one(serve: Serve) -> None:
-    async with serve([call("studio_fake"), say("done")], mcp=STUDIO) as served:
+    async with serve([call("studio_fake"), say("done")], mcp=studio()) as served:
         result = await served.client.run(SEEING, "look")
         parts = (served.endpoint.requests[-1].body or {})["messages"][-1]["content"]
     assert result.output == "done"
@@ -58,7 +59,7 @@ async def test_what_only_says_that_it_is_a_picture_never_reaches_the_model_as_on
 
 
 async def test_more_files_than_one_call_may_keep_are_left_out_and_named(serve: Serve) -> None:
-    async with serve([call("studio_album"), say("done")], mcp=STUDIO) as served:
+    async with serve([call("studio_album"), say("done")], mcp=studio()) as served:
         result = await served.client.run(AGENT, "all of them")
     [album] = result.state.steps[0].tool_executions
     assert len(album.attachments) == ATTACHMENTS_MAX
@@ -69,7 +70,7 @@ async def test_more_files_than_one_call_may_keep_are_left_out_and_named(serve: S
 
 async def test_what_a_server_structures_is_the_value_of_the_call(serve: Serve) -> None:
     script = [call("studio_weather"), call("studio_count"), call("studio_point"), say("done")]
-    async with serve(script, mcp=STUDIO) as served:
+    async with serve(script, mcp=studio()) as served:
         result = await served.client.run(AGENT, "tell")
         await replayed(served.client, result.state.running.execution_id)
         last = (served.endpoint.requests[-1].body or {})["messages"]
