@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -75,13 +76,14 @@ def check(state: AgentState, gpt: FakeOpenAI) -> None:
 
 async def test_a_run_that_loses_its_provider_ends_with_another_one(settings: Settings) -> None:
     agent_id, execution_id = str(uuid4()), str(uuid4())
-    claudes = AsyncExitStack()
+    claudes, serving = AsyncExitStack(), asyncio.get_running_loop()
 
     @tool
     async def look(at: str) -> str:
         """Look at a place."""
         if at == "2":  # the third call of the model finds nobody there
-            await claudes.aclose()
+            # tools run in a loop of their own
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(claudes.aclose(), serving))
         return "there"
 
     async with claudes, FakeOpenAI(SECOND) as gpt:
