@@ -9,7 +9,8 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
-from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import Model, ModelRequest, problem_with
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
@@ -17,6 +18,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
 from holdfast.models.model_apis import ALIASES, APIS, OPENAI, ModelApi
+from holdfast.models.options import options_problem
 from holdfast.runtime.imports import imported_object, module_and_name
 
 MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
@@ -76,6 +78,16 @@ class EnvironmentModel(Model):
         if self._model is None:
             self._model = model_from(self._chosen)
         return await self._model(request)
+
+    def problem(self, llm: LLM) -> str:
+        """Return why a run with `llm` would fail at its first call; empty when nothing is known."""
+        try:
+            chosen = chosen_api(self._chosen)
+            if isinstance(chosen, ModelApi):
+                return options_problem(llm, chosen)
+            return problem_with(self._model or _python_model(chosen), llm)
+        except HoldfastError:  # said when the model is asked
+            return ""
 
     async def close(self) -> None:
         """Close the connections."""

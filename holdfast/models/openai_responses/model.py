@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, Final
 
 from openai import AsyncOpenAI, omit
@@ -46,7 +47,9 @@ class OpenAIResponses(OpenAIEndpoint):
 
     def __init__(self, settings: ProviderSettings | None = None) -> None:
         """Without `settings`, those of the environment count. Raises InvalidInput for unusable ones."""
-        super().__init__(settings or ProviderSettings.from_environment(api=OPENAI_RESPONSES))
+        settings = settings or ProviderSettings.from_environment(api=OPENAI_RESPONSES)
+        is_own = settings.api.model == OPENAI_RESPONSES.model
+        super().__init__(settings if is_own else replace(settings, api=OPENAI_RESPONSES))
         self._not_reasoning: set[str] = set()
 
     async def _answer(self, request: ModelRequest, stream: AnswerStream) -> InferenceResponse:
