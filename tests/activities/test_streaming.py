@@ -15,7 +15,7 @@ from holdfast.core.agent.model import AnswerPart
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.models import OpenAIChat, ProviderSettings
-from holdfast.models.openai_chat import model as provider
+from holdfast.models import answer_transfer as transfer
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import KEY, answer_to, asking, failure_of, failure_with, request
@@ -129,7 +129,7 @@ async def test_a_call_without_its_end_is_asked_again_and_never_made(pieces_max: 
 async def test_an_answer_that_said_it_is_complete_counts_although_the_rest_is_missing(
     breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider, "TRAILER_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "TRAILER_SECONDS", 0.1)
     complete = Reply(calls=PAY.calls, pieces_max=5, disconnect=breaks == "disconnect", hang=breaks == "hang")
     response = await answer_to(complete)
     assert response.tool_calls[0].arguments == {"cents": 100}
@@ -184,7 +184,7 @@ async def test_an_unusable_answer_that_names_its_usage_is_counted() -> None:
 
 
 async def test_silence_in_the_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "SILENCE_SECONDS", 0.1)
     async with asking(say(TEXT, usage=(7, 3), usage_in="every", pieces_max=2, hang=True)) as (endpoint, model):
         failure = await failure_with(model)
         await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client")
@@ -193,14 +193,14 @@ async def test_silence_in_the_middle_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_headers_and_then_silence_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "FIRST_BYTE_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "FIRST_BYTE_SECONDS", 0.1)
     failure = await failure_of(say(TEXT, pieces_max=0, hang=True))
     assert "did not answer in time" in failure.message
 
 
 async def test_silence_is_counted_from_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "FIRST_BYTE_SECONDS", 1)
-    monkeypatch.setattr(provider, "SILENCE_SECONDS", 1)
+    monkeypatch.setattr(transfer, "FIRST_BYTE_SECONDS", 1)
+    monkeypatch.setattr(transfer, "SILENCE_SECONDS", 1)
     turn = say("x" * 10, piece_chars=1, piece_seconds=0.15)
     started = time.monotonic()
     assert (await answer_to(turn)).text == "x" * 10
@@ -208,13 +208,13 @@ async def test_silence_is_counted_from_the_last_word(monkeypatch: pytest.MonkeyP
 
 
 async def test_one_byte_at_a_time_is_bounded_by_what_an_attempt_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "MODEL_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(transfer, "MODEL_SECONDS_MAX", 0.3)
     failure = await failure_of(say(TEXT, write_bytes=1, piece_seconds=0.05))
     assert "did not answer in time" in failure.message
 
 
 async def test_an_endpoint_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "FIRST_BYTE_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "FIRST_BYTE_SECONDS", 0.1)
     async with endpoint_that(b"", then_waits=True) as model:
         assert "did not answer in time" in (await failure_with(model)).message
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.definition import LLM, FallbackRoute
 from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
@@ -32,6 +32,7 @@ from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
     ErrorRecord,
+    Fallback,
     InferenceResponse,
     OpenCall,
     Outcome,
@@ -221,6 +222,7 @@ steps = st.builds(
     unpriced=models,
     revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
     pictures=st.lists(attachments, max_size=2).map(tuple),
+    fallbacks=st.lists(st.builds(Fallback, route=ids, to=ids, error=errors, at=moments), max_size=2).map(tuple),
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations
@@ -268,7 +270,13 @@ states = st.builds(
     created_at=moments,
     updated_at=moments,
     execution_count=counts,
-    llm=st.none() | st.builds(LLM, model=st.none() | st.just("m"), temperature=st.none() | st.floats(0, 2)),
+    llm=st.none()
+    | st.builds(
+        LLM,
+        model=st.none() | st.just("m"),
+        temperature=st.none() | st.floats(0, 2),
+        fallback=st.lists(st.builds(FallbackRoute, model=st.just("n")), max_size=2).map(tuple),
+    ),
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
     handover=st.none() | handovers,
     execution=st.none() | executions,

@@ -21,6 +21,7 @@ from holdfast.core.base.bounds import (
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
+from holdfast.core.base.frozen import is_none
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import CUT_OFF
@@ -94,7 +95,7 @@ class _Message(BaseModel):
     reasoning_content: Text = ""
     refusal: Text = ""
     tool_calls: Annotated[list[_Call], BeforeValidator(_first_calls)] = Field(default_factory=list[_Call])
-    function_call: Annotated[_Function | None, BeforeValidator(_old_function)] = None
+    function_call: Annotated[_Function | None, BeforeValidator(_old_function)] = Field(default=None, exclude_if=is_none)
 
     @property
     def calls(self) -> list[_Call]:
