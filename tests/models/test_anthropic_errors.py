@@ -124,7 +124,7 @@ async def test_a_stream_that_is_cut_before_its_stop_reason_is_no_answer() -> Non
 
 @pytest.mark.parametrize("fault", [{"disconnect": True}, {"reset": True}, {}])
 async def test_behind_its_stop_reason_an_answer_counts_whatever_becomes_of_the_connection(
-    fault: dict[str, bool],
+    fault: dict[str, Any],
 ) -> None:
     turn = dataclasses.replace(MANY, pieces_max=len(EVENTS) - 1, **fault)
     answer = await answer_to(turn, request(tools=TOOLS))
@@ -140,7 +140,7 @@ async def test_events_cut_anywhere_are_joined() -> None:
 async def test_unknown_events_are_ignored_and_unknown_deltas_named() -> None:
     told = [*events_of(MANY, ASKED)]
     strange = [{"type": "thread_updated", "note": 1}, {"type": "ping"}]
-    answer = await answer_to(Reply(body=b"".join(map(event_bytes, [told[0], *strange, *told[1:]]))))
+    answer = await answer_to(Reply(body=b"".join(event_bytes(each) for each in (told[0], *strange, *told[1:]))))
     assert answer == await answer_to(Reply(body=b"".join(EVENTS)))
     grown = {"type": "content_block_delta", "index": 0, "delta": {"type": "colour_delta", "colour": "red"}}
     strange_too = await answer_to(Reply(body=b"".join(map(event_bytes, [*told[:4], grown, *told[4:]]))))

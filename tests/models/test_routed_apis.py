@@ -21,7 +21,7 @@ from holdfast.testing.anthropic_server import FakeAnthropic
 from holdfast.testing.responses_server import FakeResponses
 from tests.activities.asking import REQUEST
 
-CLOSED = {
+CLOSED: dict[str, Any] = {
     "type": "object",
     "properties": {"at": {"type": "string"}},
     "required": ["at"],

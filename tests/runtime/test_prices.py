@@ -58,10 +58,12 @@ def test_where_one_of_several_prices_names_none_for_the_cache_a_cached_token_cos
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named = ModelPrice(input_mtok=Decimal(4), output_mtok=Decimal(8), cache_read_mtok=Decimal(1))
-    monkeypatch.setattr(
-        "holdfast.runtime.prices.prices_applying",
-        lambda *_: [named, ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(8))],
-    )
+    other = ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(8))
+
+    def applying(model: object, today: object) -> list[ModelPrice]:  # noqa: ARG001  # the function's own parameters
+        return [named, other]
+
+    monkeypatch.setattr("holdfast.runtime.prices.prices_applying", applying)
     assert table_prices("gpt-4o") == Prices(input_usd=4, output_usd=8)
 
 

@@ -103,7 +103,7 @@ async def test_a_turn_is_the_items_between_what_the_model_is_sent() -> None:
         ([USER, {**THOUGHT, "id": "rs_1"}, ANSWER], "Items are not persisted"),
         ([USER, {**THOUGHT, "stars": 1}, ANSWER], "stars"),
         ([{**USER, "id": "msg_1"}], "Items are not persisted"),
-        ([{**USER, "content": []}], "input"),
+        ([{**USER, "content": list[str]()}], "input"),
         ([{**USER, "role": "tool"}], "role"),
         ([{**ANSWER, "content": [{"type": "input_text", "text": "x"}]}], "output_text"),
         ([{**OUTPUT, "type": "astrology"}], "input[0]"),

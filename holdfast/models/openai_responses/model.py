@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from openai import AsyncOpenAI, omit
 
@@ -97,7 +97,8 @@ def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]
     options = _options(llm, has_tools=bool(request.tools))
     text = {**options.pop("text", {}), **({"format": form} if form else {})}
     include = options.get("include")
-    included = [*(include if isinstance(include, list) else ()), *([ENCRYPTED_REASONING] if reasons else ())]
+    wanted = cast("list[object]", include) if isinstance(include, list) else []
+    included = [*wanted, *([ENCRYPTED_REASONING] if reasons else ())]
     return {
         **options,
         **({"include": included} if included else {}),
