@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -139,7 +140,7 @@ async def test_events_cut_anywhere_are_joined() -> None:
 
 async def test_unknown_events_are_ignored_and_unknown_deltas_named() -> None:
     told = [*events_of(MANY, ASKED)]
-    strange = [{"type": "thread_updated", "note": 1}, {"type": "ping"}]
+    strange: list[dict[str, Any]] = [{"type": "thread_updated", "note": 1}, {"type": "ping"}]
     answer = await answer_to(Reply(body=b"".join(event_bytes(each) for each in (told[0], *strange, *told[1:]))))
     assert answer == await answer_to(Reply(body=b"".join(EVENTS)))
     grown = {"type": "content_block_delta", "index": 0, "delta": {"type": "colour_delta", "colour": "red"}}
