@@ -24,6 +24,7 @@ from holdfast.core.tools.tools import AnyTool
 from holdfast.runtime.tool_runner import Results
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
+from tests import forked
 from tests.plain_server import plain_server
 from tests.serving import Serve, Served, served
 
@@ -156,7 +157,9 @@ def interruptible() -> Generator[None]:
 @pytest.fixture(scope="session")
 def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerAddress]:
     """A real Temporal server for the whole session, and where it keeps its data."""
+    forked.begin()
     with EmbeddedServer.start(tmp_path_factory.mktemp("temporal"), port=0, ui_port=0) as server:
+        forked.ready()
         yield server.address
 
 

@@ -227,9 +227,21 @@ def _warm_environment() -> dict[str, str]:
     return worker_environment({name: os.environ[name] for name in KEPT if name in os.environ})
 
 
+def begin() -> None:
+    """Start the warm process, where the system allows forks; `ready` waits for it."""
+    if sys.platform == "linux":
+        _begun()
+
+
+def ready() -> None:
+    """Wait for the warm process: whoever needs it first in an event loop would hold that up for many seconds."""
+    if sys.platform == "linux":
+        _warm()
+
+
 @cache
-def _warm() -> _Warm:
-    """Start the warm process, which ends with this one."""
+def _begun() -> tuple[socket.socket, str]:
+    """Start the warm process, which ends with this one; return the line to it and the door of its requests."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.TemporaryDirectory(prefix="holdfast-forks-")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -251,6 +263,13 @@ def _warm() -> _Warm:
         folder.cleanup()
 
     atexit.register(end)
+    return ours, door
+
+
+@cache
+def _warm() -> _Warm:
+    """Return the warm process once its modules are imported."""
+    ours, door = _begun()
     assert select.select([ours], [], [], START_SECONDS_MAX)[0], "the warm process does not begin"
     names = ours.recv(REQUEST_BYTES_MAX)
     assert names, "the warm process has ended; see its standard error"
