@@ -49,7 +49,10 @@ SCRIPT = by_agent(
         calls(Call("spawn", {"agent": "helper", "task": "help"})),
         say("done", failures=(Reply(status=500, text="busy"),)),
     ],
-    helper=[call("add", a=1, b=2), say("helped")],
+    helper=[
+        call("add", a=1, b=2),
+        say("helped", usage_details={"prompt_tokens_details": {"cached_tokens": 5}}),
+    ],
     spender=[call("add", a=1, b=2), say("never said")],
     waiter=[call("wait")],
     asker=[call("add", a=3, b=4), say("allowed")],
@@ -140,6 +143,7 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         steps = {(name,): float(state.step_count) for name, state in states.items()}
         assert here.told("holdfast_steps_total", "agent") == {name: count for name, count in steps.items() if count}
         tokens = here.told("holdfast_tokens_total", "agent", "model", "direction")
+        assert here.told("holdfast_token_parts_total", "agent", "part") == {("helper", "cached"): 5}
         for name, state in states.items():
             own = helper.usage if name == "boss" else None
             used_in = state.usage.input_tokens - (own.input_tokens if own else 0)
