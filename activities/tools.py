@@ -195,9 +195,10 @@ async def _run(tool: AnyTool, arguments: dict[str, Any], call: CallContext, arou
 
 def _check_forced_tool(request: ToolsRequest, tools: tuple[ToolTraits, ...]) -> None:
     """Fail without retry where a call is forced of a tool that the model is not shown."""
+    choice = request.llm.tool_choice if request.llm else None
     shown = (*(each.name for each in tools if not each.deferred), SPAWN_TOOL, HANDOFF_TOOL)
     try:
-        check_tool_choice(request.agent, request.tool_choice, shown)
+        check_tool_choice(request.agent, choice, shown)
     except InvalidInput as error:
         raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
 

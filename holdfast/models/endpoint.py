@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -112,13 +113,15 @@ class ProviderSettings:
 class RoutingModel(Model):
     """A model that is several endpoints: which one answers depends on the name that a request has."""
 
+    @abstractmethod
     def provider_for(self, llm: LLM) -> ProviderSettings | None:
         """Return the settings of the endpoint that answers for `llm`; none for a model without settings."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def routed_prices(self, prices: PriceList) -> PriceList:
         """Return the prices at all of its endpoints; `prices` are those at the worker's own."""
-        raise NotImplementedError
+        ...
 
 
 def check_header(value: str, what: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS, ROUTE_RESTS, UNAVAILABLE
 
 FAILURES_BEFORE: Final = 3
@@ -19,6 +20,9 @@ REST_SECONDS: Final = 15.0
 REST_SECONDS_MAX: Final = 240.0
 """The longest rest: an outage of hours costs one call in four minutes."""
 
+MESSAGE_CHARS_MAX: Final = 300
+"""How much is repeated of the last failure."""
+
 RESTING_MAX: Final = 1_000
 """How many models are remembered: an agent's definition can name any."""
 
@@ -27,6 +31,7 @@ RESTING_MAX: Final = 1_000
 class _Rest:
     failures: int = 0
     until: float = 0.0
+    message: str = ""
 
 
 class RouteRests:
@@ -39,9 +44,8 @@ class RouteRests:
     def check(self, name: str) -> None:
         """Raise ModelFailure, which costs nothing and is final, while the model `name` rests."""
         rest = self._rests.get(name)
-        left = 0.0 if rest is None else rest.until - self._clock()
-        if left > 0:
-            text = f"the model {name!r} has failed a moment ago and is asked again in {left:.0f} s"
+        if rest is not None and (left := rest.until - self._clock()) > 0:
+            text = f"the model {name!r} is asked again in {left:.0f} s, as it has failed: {rest.message}"
             raise ModelFailure(text, kind=ROUTE_RESTS, free=True)
 
     def note(self, name: str, failure: ModelFailure | None) -> None:
@@ -54,7 +58,7 @@ class RouteRests:
         if name not in self._rests and len(self._rests) >= RESTING_MAX:
             return
         rest = self._rests.setdefault(name, _Rest())
-        rest.failures += 1
+        rest.failures, rest.message = rest.failures + 1, clamped(failure.message, MESSAGE_CHARS_MAX)
         over = rest.failures - (FAILURES_BEFORE if failure.kind == UNAVAILABLE else 1)
         if over >= 0:
             seconds = min(REST_SECONDS_MAX, REST_SECONDS * 2.0 ** min(over, 10))

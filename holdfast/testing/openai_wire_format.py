@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.conversation.messages import ImagePart, Message, Part, StoredImagePart, TextPart
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
-from holdfast.testing.response_format_check import AskedFormat, RequestedObject, check_strict_schema
+from holdfast.testing.response_format_check import AskedFormat, FunctionSpec, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
 from holdfast.testing.wire_format import Refusal, WireFormat
 
@@ -262,23 +262,9 @@ class _Message(_Strict):
         return any("json" in part.text.lower() for part in parts)
 
 
-class _FunctionSpec(_Named):
-    description: Annotated[str, Field(max_length=1024)] = ""
-    parameters: dict[str, Any] = Field(default={"type": "object"})
-    strict: bool | None = None
-
-    @model_validator(mode="after")
-    def _takes_an_object(self) -> Self:
-        if self.parameters.get("type") != "object":
-            raise ValueError("'parameters' must be a JSON Schema of type 'object'")
-        if self.strict:
-            check_strict_schema(self.parameters)
-        return self
-
-
 class _Tool(_Strict):
     type: Literal["function"]
-    function: _FunctionSpec
+    function: FunctionSpec
 
 
 class _NamedChoice(_Strict):

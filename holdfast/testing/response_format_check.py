@@ -1,4 +1,4 @@
-"""Checks of a request's `response_format`, as strict as OpenAI's; it must not hold answers or I/O.
+"""Checks of a request's `response_format` and functions, as strict as OpenAI's; it must not hold answers or I/O.
 
 The rules are those of https://platform.openai.com/docs/guides/structured-outputs that a schema of ours could break.
 """
@@ -15,7 +15,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _Spec(_Strict):
+class SchemaSpec(_Strict):
+    """A named schema; with `strict` it must keep the strict rules."""
+
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: str = ""
     body: Annotated[dict[str, Any], Field(alias="schema")]
@@ -44,7 +46,24 @@ class RequestedSchema(_Strict):
     """JSON as a schema says."""
 
     type: Literal["json_schema"]
-    json_schema: _Spec
+    json_schema: SchemaSpec
+
+
+class FunctionSpec(_Strict):
+    """A function that the model may call."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: Annotated[str, Field(max_length=1024)] = ""
+    parameters: dict[str, Any] = Field(default={"type": "object"})
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _takes_an_object(self) -> Self:
+        if self.parameters.get("type") != "object":
+            raise ValueError("'parameters' must be a JSON Schema of type 'object'")
+        if self.strict:
+            check_strict_schema(self.parameters)
+        return self
 
 
 AskedFormat = Annotated[RequestedText | RequestedObject | RequestedSchema, Field(discriminator="type")]

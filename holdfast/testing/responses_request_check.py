@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.testing.openai_wire_format import loaded, problem_of
-from holdfast.testing.response_format_check import check_strict_schema
+from holdfast.testing.response_format_check import FunctionSpec, SchemaSpec
 from holdfast.testing.wire_format import Refusal
 
 OUTPUT_TOKENS_MIN = 16
@@ -110,20 +110,10 @@ class _WebSearch(_Strict):
 Item = Annotated[_Call | _Output | _Reasoning | _Compaction | _WebSearch, Field(discriminator="type")]
 
 
-class _Tool(_Strict):
+class _Tool(FunctionSpec):
     type: Literal["function"]
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-    description: Annotated[str, Field(max_length=1024)] = ""
     parameters: dict[str, Any]
-    strict: bool = True
-
-    @model_validator(mode="after")
-    def _takes_an_object(self) -> Self:
-        if self.parameters.get("type") != "object":
-            raise ValueError("'parameters' must be a JSON Schema of type 'object'")
-        if self.strict:
-            check_strict_schema(self.parameters)
-        return self
+    strict: bool | None = True
 
 
 class _Named(_Strict):
@@ -139,18 +129,8 @@ class _Object(_Strict):
     type: Literal["json_object"]
 
 
-class _Schema(_Strict):
+class _Schema(SchemaSpec):
     type: Literal["json_schema"]
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-    description: str = ""
-    body: Annotated[dict[str, Any], Field(alias="schema")]
-    strict: bool | None = None
-
-    @model_validator(mode="after")
-    def _keeps_the_strict_rules(self) -> Self:
-        if self.strict:
-            check_strict_schema(self.body)
-        return self
 
 
 class _Text(_Strict):

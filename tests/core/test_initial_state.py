@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.policies import JsonObjectFormat
 from holdfast.core.agent.state import AgentState
@@ -49,3 +49,12 @@ def test_what_a_state_says_itself_counts() -> None:
 def test_prices_are_those_of_their_model_alone() -> None:
     state = first_run(born().with_llm(LLM(model="large")), CLERK, agent_id=ID, at=AT)
     assert state.llm == LLM(model="large", temperature=0.5)
+
+
+def test_routes_to_fall_back_to_are_the_definitions_where_the_agent_has_none() -> None:
+    routes, own = (FallbackRoute(model="second"),), (FallbackRoute(model="third"),)
+    falling = replace(CLERK, llm=replace(CLERK.llm, fallback=routes))
+    for llm, fallback in ((LLM(model="large"), routes), (LLM(model="large", fallback=own), own)):
+        state = first_run(born().with_llm(llm), falling, agent_id=ID, at=AT)
+        assert state.llm is not None
+        assert (state.llm.model, state.llm.fallback) == ("large", fallback)

@@ -92,6 +92,7 @@ async def test_only_calls_that_can_fall_back_meet_a_rest() -> None:
         with pytest.raises(ModelFailure) as failure:
             await model(request)
         kinds.append(failure.value.kind)
+        assert "moving house" in failure.value.message
     assert kinds == ["ProviderUnavailable"] * FAILURES_BEFORE + [ROUTE_RESTS] * 2
     assert len(asked) == FAILURES_BEFORE
     with pytest.raises(ModelFailure, match="moving house"):

@@ -42,7 +42,8 @@ def _filled(own: LLM, other: LLM) -> LLM:
     """Return the model with the settings of `other` where it has none; prices and window are their model's alone."""
     same = own.model in (None, other.model)
     names = ("model", "max_output_tokens", *OPTIONS, *(("prices", "context_window") if same else ()))
-    return replace(own, **{name: getattr(other, name) for name in names if getattr(own, name) is None})
+    filled = {name: getattr(other, name) for name in names if getattr(own, name) is None}
+    return replace(own, **filled, fallback=own.fallback or other.fallback)
 
 
 def as_defined(state: AgentState, definition: AgentDefinition, at: datetime, *, handoff: bool = False) -> AgentState:

@@ -53,7 +53,7 @@ def count_summary(transition: Transition) -> None:
 
 def model_call(transition: Transition) -> CallModel:
     """Return the step's model call, with its output limits and the model that it has come to."""
-    allowed, may_fall_back = _allowed(transition, next_input(transition)), transition.fallbacks_left > 0
+    allowed, may_fall_back = _allowed(transition, next_input(transition)), transition.next_fallback is not None
     return CallModel(transition.step.number, *allowed, _own_llm(transition), may_fall_back)
 
 

@@ -50,20 +50,12 @@ def fall_back(transition: Transition, event: ModelFailed) -> bool:
 
     What the failed attempts used is counted at the prices of the route that failed. The routes end: nothing loops.
     """
-    if event.error.type not in FALLBACK_ERRORS or not transition.fallbacks_left:
+    failed, following = transition.llm, transition.next_fallback
+    if event.error.type not in FALLBACK_ERRORS or failed is None or following is None:
         return False
     count_failure(transition, event)
-    failed = transition.llm
-    before = transition.step.fallbacks
-    transition.change_step(fallbacks=(*before, Fallback(route="", to="", error=event.error, at=transition.at)))
-    following = transition.llm
-    fallback = Fallback(
-        route=(failed.model if failed else None) or "",
-        to=(following.model if following else None) or "",
-        error=event.error,
-        at=transition.at,
-    )
-    transition.change_step(fallbacks=(*before, fallback))
+    fallback = Fallback(route=failed.model or "", to=following.model, error=event.error, at=transition.at)
+    transition.change_step(fallbacks=(*transition.step.fallbacks, fallback))
     transition.emit(ModelFellBack, fallback=fallback)
     return True
 

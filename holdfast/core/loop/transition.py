@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import LIMITS
-from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.definition import LLM, FallbackRoute
 from holdfast.core.agent.execution_state import ExecutionState
 from holdfast.core.agent.hooks import HookContext, Trigger
 from holdfast.core.agent.state import AgentState
@@ -98,10 +98,10 @@ class Transition:
         return llm if llm is None or step is None else llm.after(len(step.fallbacks))
 
     @property
-    def fallbacks_left(self) -> int:
-        """How many routes the step under way can still fall back to."""
-        llm = self._before.llm
-        return 0 if llm is None else len(llm.fallback) - len(self.step.fallbacks)
+    def next_fallback(self) -> FallbackRoute | None:
+        """The route that the step under way falls back to next; none where there is no further one."""
+        llm, passed = self._before.llm, len(self.step.fallbacks)
+        return llm.fallback[passed] if llm is not None and passed < len(llm.fallback) else None
 
     @property
     def step(self) -> AgentStep:

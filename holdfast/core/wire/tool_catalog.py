@@ -40,8 +40,6 @@ class ToolsRequest(Frozen):
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
     loop_tools: int = 0
     """How many tools the loop itself adds to them."""
-    tool_choice: str | None = Field(default=None, exclude_if=is_none)
-    """The definition's `llm.tool_choice`."""
     at: AwareDatetime
 
     @classmethod
@@ -60,7 +58,6 @@ class ToolsRequest(Frozen):
             llm=None if definition.llm == LLM(model=definition.llm.model) else definition.llm,
             mcp=mcp,
             code=definition.code,
-            tool_choice=definition.llm.tool_choice,
             loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
             at=at,
         )
