@@ -262,9 +262,13 @@ class _Message(_Strict):
         return any("json" in part.text.lower() for part in parts)
 
 
+class _Function(FunctionSpec):
+    parameters: dict[str, Any] = Field(default={"type": "object"})
+
+
 class _Tool(_Strict):
     type: Literal["function"]
-    function: FunctionSpec
+    function: _Function
 
 
 class _NamedChoice(_Strict):

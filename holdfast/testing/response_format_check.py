@@ -54,7 +54,7 @@ class FunctionSpec(_Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: Annotated[str, Field(max_length=1024)] = ""
-    parameters: dict[str, Any] = Field(default={"type": "object"})
+    parameters: dict[str, Any]
     strict: bool | None = None
 
     @model_validator(mode="after")

@@ -112,7 +112,6 @@ Item = Annotated[_Call | _Output | _Reasoning | _Compaction | _WebSearch, Field(
 
 class _Tool(FunctionSpec):
     type: Literal["function"]
-    parameters: dict[str, Any]
     strict: bool | None = True
 
 
