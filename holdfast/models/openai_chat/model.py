@@ -14,12 +14,13 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_transfer import HttpBody
+from holdfast.models.http_model import HEADERS
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_items import wire_messages
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.refused_calls import refused_call
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
-from holdfast.models.openai_endpoint import HEADERS, OpenAIEndpoint
+from holdfast.models.openai_endpoint import OpenAIEndpoint
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""

@@ -19,8 +19,9 @@ from holdfast.models.answer_transfer import HttpBody
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import AnswerStream, fields_of
 from holdfast.models.http_errors import ErrorStatus
+from holdfast.models.http_model import HEADERS
 from holdfast.models.model_apis import OPENAI_RESPONSES
-from holdfast.models.openai_endpoint import HEADERS, OpenAIEndpoint
+from holdfast.models.openai_endpoint import OpenAIEndpoint
 from holdfast.models.openai_responses.response_items import Item, input_items
 from holdfast.models.openai_responses.response_object import read_response
 from holdfast.models.openai_responses.response_stream import StreamedResponse
