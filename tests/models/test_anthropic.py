@@ -15,13 +15,13 @@ from holdfast.core.agent.answer_types import format_of
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart
 from holdfast.core.agent.policies import JsonObjectFormat
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models import Anthropic, ProviderSettings
 from holdfast.models.anthropic.conversation import CONTINUE, EMPTY
-from holdfast.models.anthropic.request_body import OUTPUT_TOKENS
 from holdfast.models.model_apis import ANTHROPIC
 from holdfast.testing.anthropic_wire_format import events_of, message_of, redacted_thinking
 from holdfast.testing.script import Call, Reply, calls, say
@@ -165,7 +165,7 @@ async def test_what_a_request_has_at_least() -> None:
     body = await body_of(llm=LLM(stream=False), cache=False)
     assert body == {
         "model": "claude",
-        "max_tokens": OUTPUT_TOKENS,
+        "max_tokens": OUTPUT_TOKENS_MAX,
         "system": [{"type": "text", "text": "Be brief."}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}]}],
     }

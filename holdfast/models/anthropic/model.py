@@ -11,13 +11,14 @@ from anthropic import APIConnectionError, AsyncAnthropic, DefaultAsyncHttpxClien
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import ErrorInAnswer
 from holdfast.models.answer_transfer import CONNECT_SECONDS, HttpBody
 from holdfast.models.anthropic.message import read_message
 from holdfast.models.anthropic.message_stream import MessageStream
-from holdfast.models.anthropic.request_body import OUTPUT_TOKENS, Thinking, request_body
+from holdfast.models.anthropic.request_body import Thinking, request_body
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import fields_of
 from holdfast.models.http_errors import ErrorStatus
@@ -73,12 +74,12 @@ class Anthropic(HttpModel[AsyncAnthropic]):
         return MessageStream(request.listener, streamed=request.llm.stream)
 
     def _output_max(self, request: ModelRequest) -> int:
-        return request.max_output_tokens or OUTPUT_TOKENS
+        return request.max_output_tokens or OUTPUT_TOKENS_MAX
 
     def _sent(
         self, client: AsyncAnthropic, model: str, request: ModelRequest, output_max: int | None
     ) -> AbstractAsyncContextManager[HttpBody]:
-        most, route = output_max or OUTPUT_TOKENS, self.settings.route
+        most, route = output_max or OUTPUT_TOKENS_MAX, self.settings.route
         body = request_body(request, output_max=most, route=route, thinking=self._thinking, cache=self._cache)
         return client.messages.with_streaming_response.create(
             model=model,
@@ -89,7 +90,7 @@ class Anthropic(HttpModel[AsyncAnthropic]):
         )
 
     def _read(self, answer: object, request: ModelRequest, output_max: int | None) -> InferenceResponse:
-        route, most = self.settings.route, output_max or OUTPUT_TOKENS
+        route, most = self.settings.route, output_max or OUTPUT_TOKENS_MAX
         return read_message(answer, route=route, input_max=lambda: input_bound(request), output_max=most)
 
     def _unwrapped(self, error: Exception) -> Exception:

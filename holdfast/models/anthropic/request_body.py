@@ -11,14 +11,12 @@ from anthropic import transform_schema
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.model_options import forces_calls
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.anthropic.conversation import Block, Turn, begins_with_thinking, system_texts, turns
 from holdfast.models.strict_tools import can_be_strict
-
-OUTPUT_TOKENS: Final = 16_384
-"""The longest answer where nothing limits it: the API demands a limit. What is counted for an unseen answer, too."""
 
 THINKING_TOKENS_MIN: Final = 1_024
 """The least that the API takes as the most tokens of thinking."""
@@ -56,7 +54,7 @@ def request_body(
     `cache` marks what stays the same in the next call for the provider's cache. Raises InvalidInput for a strict schema
     that the API has no form for.
     """
-    llm, limit = request.llm, output_max or request.max_output_tokens or OUTPUT_TOKENS
+    llm, limit = request.llm, output_max or request.max_output_tokens or OUTPUT_TOKENS_MAX
     conversation = turns(request.messages, route)
     native, instruction = _form(request.response_format)
     texts = [*system_texts(request.system_prompt, request.messages), *([instruction] if instruction else [])]
