@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 
 import pytest
 
@@ -116,6 +117,20 @@ async def ran(here: Metered, begun: asyncio.Event) -> dict[str, AgentState]:
 
 
 @pytest.mark.temporal
+def check_tokens_and_cost(here: Metered, states: Mapping[str, AgentState]) -> None:
+    helper = states["helper"]
+    tokens = here.told("holdfast_tokens_total", "agent", "model", "direction")
+    assert here.told("holdfast_token_parts_total", "agent", "part") == {("helper", "cached"): 5}
+    for name, state in states.items():
+        own = helper.usage if name == "boss" else None
+        used_in = state.usage.input_tokens - (own.input_tokens if own else 0)
+        assert tokens.get((name, "scripted", "input"), 0) == used_in
+        used_out = state.usage.output_tokens - (own.output_tokens if own else 0)
+        assert tokens.get((name, "scripted", "output"), 0) == used_out
+    cost = sum(here.told("holdfast_cost_usd_sum", "model").values())
+    assert cost == pytest.approx(sum(state.cost for state in states.values()) - helper.cost)
+
+
 async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
     begun = asyncio.Event()
 
@@ -142,16 +157,7 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         }
         steps = {(name,): float(state.step_count) for name, state in states.items()}
         assert here.told("holdfast_steps_total", "agent") == {name: count for name, count in steps.items() if count}
-        tokens = here.told("holdfast_tokens_total", "agent", "model", "direction")
-        assert here.told("holdfast_token_parts_total", "agent", "part") == {("helper", "cached"): 5}
-        for name, state in states.items():
-            own = helper.usage if name == "boss" else None
-            used_in = state.usage.input_tokens - (own.input_tokens if own else 0)
-            assert tokens.get((name, "scripted", "input"), 0) == used_in
-            used_out = state.usage.output_tokens - (own.output_tokens if own else 0)
-            assert tokens.get((name, "scripted", "output"), 0) == used_out
-        cost = sum(here.told("holdfast_cost_usd_sum", "model").values())
-        assert cost == pytest.approx(sum(state.cost for state in states.values()) - helper.cost)
+        check_tokens_and_cost(here, states)
         assert here.told("holdfast_tool_call_seconds_count", "agent", "tool", "outcome") == {
             ("boss", "add", "succeeded"): 1,
             ("boss", "add", "failed"): 1,
