@@ -116,7 +116,6 @@ async def ran(here: Metered, begun: asyncio.Event) -> dict[str, AgentState]:
     return {name: await client.result(id_) for name, id_ in ids.items()} | {"refused": await client.state(refused_id)}
 
 
-@pytest.mark.temporal
 def check_tokens_and_cost(here: Metered, states: Mapping[str, AgentState]) -> None:
     helper = states["helper"]
     tokens = here.told("holdfast_tokens_total", "agent", "model", "direction")
@@ -131,6 +130,7 @@ def check_tokens_and_cost(here: Metered, states: Mapping[str, AgentState]) -> No
     assert cost == pytest.approx(sum(state.cost for state in states.values()) - helper.cost)
 
 
+@pytest.mark.temporal
 async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
     begun = asyncio.Event()
 
