@@ -19,7 +19,7 @@ from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
-from holdfast.core.conversation.provider_items import ITEMS_MAX
+from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models import Anthropic, ProviderSettings
 from holdfast.models.anthropic.conversation import CONTINUE, EMPTY
 from holdfast.models.model_apis import ANTHROPIC
@@ -110,6 +110,24 @@ async def test_an_unknown_block_is_kept_as_it_came() -> None:
     assert [json.loads(item.body) for item in answer.items] == [found, {"text": 6}]
     body = await body_of(messages=(user_message("?"), said(answer), user_message("And?")))
     assert body["messages"][1]["content"] == [found, {"type": "text", "text": "Found."}]
+
+
+async def test_half_a_character_in_a_block_can_go_back_and_a_number_that_is_none_keeps_it_here() -> None:
+    odd = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": [{"title": "hm \ud83d"}]}
+    cut = {"type": "text", "text": "so"}
+    read = await answer_to(block(content=[odd, cut]))
+    body = await body_of(messages=(*request().messages, said(read), user_message("go on")))
+    assert body["messages"][1]["content"] == [{**odd, "content": [{"title": "hm ?"}]}, cut]
+    none = await answer_to(block(content=[{**odd, "score": float("nan")}, cut]))
+    assert (none.text, none.items, "is no JSON; its signed thinking" in none.reasoning) == ("so", (), True)
+
+
+@pytest.mark.parametrize("bodies", [["{", "[]", "7", "{}", '{"text": "x"}'], ['{"call": 7}'], ['{"type": "text"}']])
+async def test_items_that_are_none_change_nothing(bodies: list[str]) -> None:
+    items = tuple(ProviderItem(route="", api="anthropic", body=each) for each in bodies)
+    forged = Message(role="assistant", content="x", items=items)
+    body = await body_of(messages=(*request().messages, forged, user_message("go on")))
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "x"}]
 
 
 async def test_more_blocks_than_are_kept_are_named_in_the_reasoning() -> None:

@@ -106,6 +106,14 @@ async def test_an_error_within_the_stream_is_what_its_type_says(error_type: str,
     assert failure.usage.input_tokens == 100  # as reported before it broke
 
 
+@pytest.mark.parametrize("odd", [["x"], {"x": 1}])
+async def test_an_odd_place_or_type_is_no_exception_of_ours(odd: object) -> None:
+    block = {"type": "content_block_start", "content_block": {"type": "text", "text": "so"}}
+    end: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    assert (await answer_to(stream({**block, "index": odd}, end))).text == "so"
+    assert (await failure_of(stream({"type": "error", "error": {"type": odd}}))).kind == "ProviderUnavailable"
+
+
 async def test_a_refusal_says_when_to_ask_again() -> None:
     failure = await failure_of(Reply(status=429, headers={"retry-after": "7"}))
     assert (failure.kind, failure.again, failure.after) == ("ProviderUnavailable", AGAIN, timedelta(seconds=7))

@@ -114,6 +114,12 @@ async def test_reasoning_goes_back_within_turns_that_called_tools_also_later_and
     assert thought == {"1": None, "2": "thought 2", "3": "thought 3", "4": None}
 
 
+@pytest.mark.parametrize("odd", [{"type": {}}, {"type": ["x"]}, {"index": {}}, {"index": ["x"]}])
+async def test_details_of_an_odd_type_or_place_stand_alone(odd: dict[str, Any]) -> None:
+    _, message = await sent_back(streamed({"reasoning_details": [{**SIGNED, **odd}]}, {"content": "so"}))
+    assert message["reasoning_details"] == [{**SIGNED, **odd}]
+
+
 @pytest.mark.parametrize(
     "turn",
     [

@@ -382,6 +382,24 @@ async def test_an_error_within_an_answer_has_its_place_in_the_table(
     assert (await failure_of(stream(event("response.failed", response=failed)))).usage.input_tokens == 9
 
 
+@pytest.mark.parametrize("code", [["odd"], {"odd": 1}, 5, None])
+async def test_an_error_whose_code_is_no_word_is_one_of_the_server(code: object) -> None:
+    for turn in (
+        response(status="failed", error={"code": code, "message": "broke"}),
+        stream(event("error", code=code)),
+    ):
+        assert (await failure_of(turn)).kind == "ProviderUnavailable"
+
+
+async def test_half_a_character_in_an_item_can_go_back_and_a_number_that_is_none_is_refused() -> None:
+    search = {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "hm \ud83d"}}
+    read = await answer_to(response(search, TEXT))
+    body = await body_of(messages=(*REQUEST.messages, answered(read), user_message("go on")))
+    assert body["input"][1]["action"] == {"query": "hm ?"}
+    failure = await failure_of(response({**search, "score": float("nan")}, TEXT))
+    assert (failure.kind, "no JSON" in failure.message) == ("UnusableAnswer", True)
+
+
 async def test_refusals_by_status_are_those_of_chat_completions() -> None:
     for status, kind in (
         (401, "NotAuthorised"),

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
+from holdfast.models.event_stream import fields_of
+from holdfast.models.lenient_values import json_of
 
 API: Final = "anthropic"
 """The name of the API in an item."""
@@ -28,8 +30,12 @@ class TooManyItems(Exception):
     """An answer has more than ITEMS_MAX blocks, and one that is neither text nor a call."""
 
 
+class NoJson(Exception):
+    """An answer has a block that JSON does not have: a number that is none."""
+
+
 def items_of(blocks: Iterable[dict[str, Any]], route: str, model: str) -> tuple[ProviderItem, ...]:
-    """Return the items for the blocks of an answer, none where all are text or calls. Raises TooManyItems.
+    """Return the items for the blocks of an answer, none where all are text or calls. Raises TooManyItems, NoJson.
 
     Thinking without a signature was cut off; the API would not take it back.
     """
@@ -43,8 +49,23 @@ def items_of(blocks: Iterable[dict[str, Any]], route: str, model: str) -> tuple[
 
 
 def blocks_of(items: Iterable[ProviderItem], route: str) -> list[dict[str, Any]]:
-    """Return the bodies of the items of this API and `route`; a body without a type holds a place."""
-    return [json.loads(item.body) for item in items if item.api == API and item.route == route and item.digest is None]
+    """Return the bodies of the items of this API and `route`; a body without a type holds a place.
+
+    What is neither is left out: a snapshot may come from anywhere.
+    """
+    bodies = (item.body for item in items if item.api == API and item.route == route and item.digest is None)
+    return [block for block in map(_read, bodies) if block]
+
+
+def _read(body: str) -> dict[str, Any] | None:
+    try:
+        block = fields_of(json.loads(body))
+    except (ValueError, RecursionError):
+        return None
+    kind = block.get("type")
+    if kind is None:
+        return block if any(type(block.get(name)) is int for name in (ANSWER_TEXT, ANSWER_CALL)) else None
+    return block if isinstance(kind, str) and (kind != "text" or isinstance(block.get("text"), str)) else None
 
 
 def _body(block: dict[str, Any], calls: Iterator[int]) -> dict[str, Any]:
@@ -58,6 +79,6 @@ def _body(block: dict[str, Any], calls: Iterator[int]) -> dict[str, Any]:
 
 
 def _json(body: dict[str, Any]) -> str:
-    compact = (",", ":")
-    text = json.dumps(body, ensure_ascii=False, separators=compact)
-    return text if encodable(text) == text else json.dumps(body, separators=compact)
+    if (text := json_of(body)) is None:
+        raise NoJson
+    return text

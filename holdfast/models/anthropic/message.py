@@ -18,7 +18,7 @@ from holdfast.core.conversation.messages import CUT_OFF
 from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import UnusableAnswer
-from holdfast.models.anthropic.answer_items import TooManyItems, items_of
+from holdfast.models.anthropic.answer_items import NoJson, TooManyItems, items_of
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import count_of, text_of
 from holdfast.models.requested_calls import RequestedCall, read_calls
@@ -134,3 +134,5 @@ def _items(blocks: list[dict[str, Any]], unknown: str, route: str, model: str) -
         return items_of(blocks, route, model), ""
     except TooManyItems:
         return (), f"[This answer has {len(blocks)} blocks; {NOT_BACK}.]"
+    except NoJson:
+        return (), f"[A block of this answer is no JSON; {NOT_BACK}.]"

@@ -64,7 +64,7 @@ class MessageStream(AnswerStream):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  # those of AnswerStream
         super().__init__(*arguments, **options)
-        self._blocks = dict[object, _Block]()
+        self._blocks = dict[int | None, _Block]()
         self._stop_reason = self._unknown = ""
         self._counts = dict[str, object]()
 
@@ -76,9 +76,9 @@ class MessageStream(AnswerStream):
                 self._parts += 1
                 self._count(message.get("usage"))
             case "content_block_start":
-                self._begin(fields.get("index"), fields_of(fields.get("content_block")))
+                self._begin(_place(fields.get("index")), fields_of(fields.get("content_block")))
             case "content_block_delta":
-                self._grow(fields.get("index"), fields_of(fields.get("delta")))
+                self._grow(_place(fields.get("index")), fields_of(fields.get("delta")))
             case "message_delta":
                 self._count(fields.get("usage"))
                 self._parts += 1
@@ -90,7 +90,7 @@ class MessageStream(AnswerStream):
             case _:  # pings, the ends of blocks, and what the API adds some day
                 pass
 
-    def _begin(self, index: object, start: dict[str, object]) -> None:
+    def _begin(self, index: int | None, start: dict[str, object]) -> None:
         if not isinstance(start.get("type"), str) or index in self._blocks or len(self._blocks) >= BLOCKS_MAX:
             raise UnusableAnswer(NO_MESSAGE)
         block = self._blocks[index] = _Block(start)
@@ -103,7 +103,7 @@ class MessageStream(AnswerStream):
         self._show(block, raw_text(start.get("text")), raw_text(start.get("thinking")))
         self._check_length()
 
-    def _grow(self, index: object, delta: dict[str, object]) -> None:
+    def _grow(self, index: int | None, delta: dict[str, object]) -> None:
         kind = word_of(delta.get("type"))
         block = self._blocks.get(index)
         if block is None:
@@ -153,6 +153,10 @@ class MessageStream(AnswerStream):
             raise ErrorInAnswer(fields.get("error") or message)
         self.usage = reported(fields.get("usage"))
         return message
+
+
+def _place(index: object) -> int | None:
+    return index if isinstance(index, int) else None
 
 
 def _size(text: object) -> int:

@@ -23,10 +23,11 @@ from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import fields_of
 from holdfast.models.http_errors import ErrorStatus
 from holdfast.models.http_model import HEADERS, HttpModel, event_hooks
+from holdfast.models.lenient_values import text_of
 from holdfast.models.model_apis import ANTHROPIC
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
-ERROR_STATUS: Final[Mapping[object, int]] = {
+ERROR_STATUS: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -103,6 +104,6 @@ def _own(error: Exception) -> Exception:
         return error.__cause__
     if isinstance(error, ErrorInAnswer):
         fields = fields_of(error.error)
-        status = ERROR_STATUS.get(fields.get("type"))
+        status = ERROR_STATUS.get(text_of(fields.get("type")))
         return error if status is None else ErrorInAnswer({**fields, "status": status})
     return error

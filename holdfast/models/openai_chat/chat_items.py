@@ -20,6 +20,7 @@ from holdfast.core.base.bounds import CALLS_KEPT_MAX, TEXT_CHARS_MAX, WORD_CHARS
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.provider_items import ProviderItem
+from holdfast.models.lenient_values import json_of
 
 API: Final = "openai_chat"
 """The name of the API in its items."""
@@ -38,11 +39,8 @@ def items_of(message: Mapping[str, object], *, route: str, model: str) -> tuple[
     body = _body(message)
     if not body:
         return (), True
-    try:
-        text = encodable(json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
-    except (ValueError, RecursionError):  # what is no JSON cannot go back either
-        return (), False
-    if len(text) > TEXT_CHARS_MAX:
+    text = json_of(body)
+    if text is None or len(text) > TEXT_CHARS_MAX:  # what is no JSON cannot go back either
         return (), False
     return (ProviderItem(route=clamped(route, WORD_CHARS_MAX), api=API, model=model, body=text),), True
 

@@ -6,7 +6,7 @@ from io import StringIO
 from typing import Any, Final, cast
 
 from holdfast.models.answer_errors import UnusableAnswer
-from holdfast.models.event_stream import fields_of, joined
+from holdfast.models.event_stream import fields_of, joined, word_of
 from holdfast.models.openai_chat.chat_completion import NO_COMPLETION
 from holdfast.models.openai_chat.chat_items import NOT_KEPT, json_chars, merge, thinking_text
 
@@ -22,7 +22,7 @@ class ItemDeltas:
 
     def __init__(self) -> None:
         self._details: list[dict[str, Any]] = []
-        self._latest: dict[tuple[object, object], dict[str, Any]] = {}
+        self._latest: dict[tuple[str, int | None], dict[str, Any]] = {}
         self._extra: dict[str, Any] = {}
         self._parts: list[_Part] = []
         self._not_kept: dict[str, None] = {}
@@ -81,8 +81,9 @@ class ItemDeltas:
 
         OpenRouter sends a signature behind the text that it signs, in a piece of its own, and refuses pieces.
         """
-        key, index = (detail.get("type"), detail.get("index")), detail.get("index")
-        whole = self._latest.get(key) if isinstance(index, int) else None
+        index = place if isinstance(place := detail.get("index"), int) else None
+        key = (word_of(detail.get("type")), index)
+        whole = None if index is None else self._latest.get(key)
         if whole is None:
             if len(self._details) >= PIECES_MAX:
                 raise UnusableAnswer(f"the answer has more than {PIECES_MAX:,} details of reasoning")

@@ -15,6 +15,7 @@ from holdfast.core.conversation.messages import Content, ImagePart, Message, Par
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models.answer_errors import UnusableAnswer
 from holdfast.models.event_stream import fields_of
+from holdfast.models.lenient_values import json_of
 
 API: Final = "openai_responses"
 """The name of the API in provider items."""
@@ -25,13 +26,16 @@ Item = dict[str, Any]
 def kept_items(order: Sequence[Item], *, route: str, model: str) -> tuple[ProviderItem, ...]:
     """Return what goes back with an answer whose items and placeholders are `order`; nothing where those say nothing.
 
-    Raises UnusableAnswer for more than ITEMS_MAX.
+    Raises UnusableAnswer for more than ITEMS_MAX, and for one that JSON does not have.
     """
     if all(set(each) <= {"text", "call"} for each in order) and _is_plain(order):
         return ()
     if len(order) > ITEMS_MAX:
         raise UnusableAnswer(f"the answer has {len(order):,} items, at most {ITEMS_MAX} are kept")
-    return tuple(ProviderItem(route=route, api=API, model=model, body=_json(each)) for each in order)
+    bodies = [json_of(each) for each in order]
+    if None in bodies:
+        raise UnusableAnswer("the answer has an item that is no JSON, which could not go back")
+    return tuple(ProviderItem(route=route, api=API, model=model, body=body) for body in bodies if body is not None)
 
 
 def own_item(item: dict[str, object]) -> Item:
@@ -105,10 +109,6 @@ def _calls(order: Sequence[Item]) -> list[int]:
 def _is_plain(order: Sequence[Item]) -> bool:
     """Whether the order is what it would be without items: at most one text, then the calls."""
     return all("call" in each for each in order[1:])
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def _content(content: Content) -> str | list[Item]:

@@ -87,7 +87,7 @@ def check_status(response: dict[str, object]) -> None:
 def failed(error: object) -> ErrorInAnswer:
     """Return the error of a failed response, with the status of a refusal where it would fail again."""
     fields = fields_of(error)
-    return ErrorInAnswer({**fields, "status": 400} if fields.get("code") in REFUSED else error)
+    return ErrorInAnswer({**fields, "status": 400} if text_of(fields.get("code")) in REFUSED else error)
 
 
 def reported(usage: object) -> Usage | None:
