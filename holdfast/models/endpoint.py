@@ -15,7 +15,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import OPENAI, ModelApi
-from holdfast.models.routes import Timeouts
+from holdfast.models.routes import Timeouts, is_address
 from holdfast.runtime.prices import PriceList
 
 SECRET_CHARS_MIN: Final = 8
@@ -63,7 +63,7 @@ class ProviderSettings:
                 raise InvalidInput(f"{api.key_file_variable} {file!r} cannot be read: {reason}") from None
         check_header(key or "", f"the key in {source}")
         base_url = (environment.get(api.base_url_variable) or "").strip() or None
-        if base_url is not None and not _is_usable(base_url):
+        if base_url is not None and not is_address(base_url):
             raise InvalidInput(f"{api.base_url_variable} is not an address like https://host:port/v1; correct it")
         return cls(
             base_url=base_url,
@@ -161,11 +161,3 @@ def _is_on(environment: Mapping[str, str], variable: str) -> bool:
     if text not in ("0", "1"):
         raise InvalidInput(f"{variable} is {text!r}; set it to 1 or 0")
     return text == "1"
-
-
-def _is_usable(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number
-        return False

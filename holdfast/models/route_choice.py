@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from holdfast.core.tools.mcp_servers import REFERENCE
 from holdfast.models.endpoint import ProviderSettings, check_header
 from holdfast.models.model_apis import ModelApi, api_named
 from holdfast.models.routes import Route
+
+CREDENTIALS: Final = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
+"""In the name of a header whose value is one."""
 
 SECRET_BYTES_MAX: Final = 64 * 1024
 """The longest file with a key."""
@@ -123,7 +127,8 @@ def _headers(route: Route, environment: Mapping[str, str], where: str) -> tuple[
 
     headers: dict[str, str] = {}
     for name, text in route.headers.items():
-        headers[name] = REFERENCE.sub(lambda match: resolved(match[1], match[2]), text)
-        check_header(name, f"a header's name of {where}")
+        headers[name] = REFERENCE.sub(lambda match: resolved(match[1], match[2]), text).strip()
         check_header(headers[name], f"the header {name!r} of {where}")
+        if CREDENTIALS.search(name):  # also where the file itself has it
+            hidden.update((word, None) for word in headers[name].split())
     return headers, tuple(hidden)

@@ -5,10 +5,12 @@ Where a secret belongs it names an environment variable of the process that call
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
@@ -30,6 +32,12 @@ CALL_SECONDS_MAX: Final = 600.0
 PYTHON_API: Final = "python:"
 """How `api` begins for a model of your own."""
 
+TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The name of an HTTP header (RFC 9110, 5.6.2)."""
+
+FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
+"""Headers that say how a request is sent."""
+
 Capability = Literal["stream", "tools", "parallel_tools", "images", "json_object", "json_schema", "reasoning"]
 """What a model can do, as far as it decides how it is asked."""
 
@@ -37,6 +45,37 @@ RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_
 Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
 Tokens = Annotated[int, Field(gt=0, le=TOKENS_MAX)]
 Seconds = Annotated[float, Field(gt=0, le=CALL_SECONDS_MAX)]
+
+
+def is_address(url: str) -> bool:
+    """Return whether a client of an API can call `url`."""
+    try:
+        parts = urlsplit(url)
+        return url.isprintable() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or an IPv6 address is none
+        return False
+
+
+def _address(url: str) -> str:
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise ValueError("it holds a name or password; give a `key` or a header")
+    if not is_address(url) or " " in url:
+        raise ValueError("it is no address like https://host:port/v1")
+    if "?" in url or "#" in url:
+        raise ValueError("it has a query or fragment, and clients append their paths to it; leave that out")
+    return url
+
+
+def _header_name(name: str) -> str:
+    if not TOKEN.fullmatch(name):
+        raise ValueError("it is no name of an HTTP header")
+    if name.lower() in FRAMING:
+        raise ValueError("the client sends this header itself; leave it out")
+    return name
+
+
+BaseUrl = Annotated[str, Field(max_length=2_000), AfterValidator(_address)]
+HeaderName = Annotated[Entry, AfterValidator(_header_name)]
 
 
 class RouteKey(Frozen):
@@ -92,9 +131,9 @@ class Route(Frozen):
 
     api: Entry
     model: Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)] | None = None
-    base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+\S*$", max_length=2_000)] | None = None
+    base_url: BaseUrl | None = None
     key: RouteKey | None = None
-    headers: Annotated[Mapping[Entry, str], Field(max_length=HEADERS_MAX)] = Field(default_factory=dict[str, str])
+    headers: Annotated[Mapping[HeaderName, str], Field(max_length=HEADERS_MAX)] = Field(default_factory=dict[str, str])
     timeouts: Timeouts = Timeouts()
     prices: Prices | None = None
     context_window: Tokens | None = None
@@ -104,8 +143,6 @@ class Route(Frozen):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.base_url and "@" in self.base_url.partition("//")[2].partition("/")[0]:
-            raise ValueError("`base_url` holds a name or password; give a `key` or a header")
         if self.prices is not None and self.model is None:
             raise ValueError("`prices` are those of `model`, which is missing")
         if not self.is_custom:

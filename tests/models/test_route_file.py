@@ -65,6 +65,14 @@ def test_every_problem_stands_in_one_line_and_with_its_route() -> None:
         ("{api: openai, model: m, key: {variable: A, file: b}}", "give one of them"),
         ("{api: openai, model: m, base_url: 'ftp://x'}", "base_url"),
         ("{api: openai, model: m, base_url: 'https://me:secret@x/v1'}", "holds a name or password"),
+        *(
+            (f"{{api: openai, model: m, base_url: {url!r}}}", "base_url: it is no address like https://host:port/v1")
+            for url in ("http://x:99999/v1", "http://x:port/v1", "http://[::1/v1", "http://[x]/v1", "http://:9/v1", "x")
+        ),
+        ('{api: openai, model: m, base_url: "http://x\\a/v1"}', "it is no address"),
+        ("{api: openai, model: m, base_url: 'https://x/v1?key=secret@'}", "it has a query or fragment"),
+        ("{api: openai, model: m, headers: {a b: c}}", "it is no name of an HTTP header"),
+        ("{api: openai, model: m, headers: {Content-Length: '3'}}", "the client sends this header itself"),
         ("{api: openai, prices: {input_usd: 1, output_usd: 1}}", "`prices` are those of `model`"),
         ("{api: 'python:m:n', base_url: 'https://x'}", "`base_url` means nothing for a model of your own"),
         ("{api: 'python:m:n', timeouts: {connect_seconds: 1}}", "`timeouts` means nothing"),

@@ -68,14 +68,19 @@ async def test_each_name_is_answered_by_its_route_with_the_providers_name_of_the
 
 async def test_headers_go_with_each_request_and_their_secrets_stay_out_of_errors(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("canary-of-a-file\n")
-    refusal = Reply(status=401, text=f"no {KEY} canary-of-a-file canary-of-a-variable")
+    refusal = Reply(status=401, text=f"no {KEY} canary-of-a-file canary-of-a-variable canary-written")
     async with FakeOpenAI([refusal]) as endpoint:
         route = {
             "api": "openai",
             "model": "m",
             "base_url": endpoint.base_url,
             "key": {"file": str(tmp_path / "key")},
-            "headers": {"X-Team": "support", "X-A": f"Token ${{file:{tmp_path}/token}}", "X-B": "${SECRET}"},
+            "headers": {
+                "X-Team": "support",
+                "X-A": f"Token ${{file:{tmp_path}/token}}",
+                "X-B": "${SECRET}",
+                "X-Token": " Key canary-written ",
+            },
         }
         (tmp_path / "key").write_text(f"{KEY}\n")
         model = routed({"gate": route}, environment={"SECRET": "canary-of-a-variable"})
@@ -84,6 +89,7 @@ async def test_headers_go_with_each_request_and_their_secrets_stay_out_of_errors
         await model.close()
         [request] = endpoint.requests
     assert (request.headers["x-team"], request.headers["x-a"]) == ("support", "Token canary-of-a-file")
+    assert request.headers["x-token"] == "Key canary-written"
     assert "canary" not in failure.value.message
     assert "check the key of the route 'gate'" in failure.value.message
     assert "canary" not in repr(provider_of(model, named("gate")))
