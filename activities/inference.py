@@ -52,8 +52,8 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
+from holdfast.runtime.file_parts import with_files
 from holdfast.runtime.model_progress import CANCELLED, Progress
-from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 from holdfast.runtime.stored_items import with_items_stored, with_stored_items
 
@@ -130,13 +130,15 @@ class Inference:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", call, _fetch)
         opening = transcript.opening
         compiler, tools = opening.definition.context.compiler, await self._offered(opening)
+        llm = call.llm or opening.definition.llm
         request = ModelRequest(
-            llm=call.llm or opening.definition.llm,
+            llm=llm,
             system_prompt=self._system_prompt(opening, call),
-            messages=await with_pictures(
+            messages=await with_files(
                 await with_stored_items(self._compiled(transcript, call), self._attachments),
                 self._attachments,
-                shown=opening.definition.context.images,
+                opening.definition.context,
+                lambda: self._model.file_kinds(llm),
             ),
             tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
             max_output_tokens=call.max_output_tokens,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from temporalio import activity
 
-from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import Model, ModelRequest, file_kinds_of
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.conversation.attachments import FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.wire import metric_definitions
 from holdfast.core.wire.metric_definitions import Labels
@@ -34,6 +37,10 @@ class InstrumentedModel:
         self._spans = spans
         provider = provider_of(model)
         self._default_name = (provider and provider.model) or metric_definitions.DEFAULT_MODEL
+
+    def file_kinds(self, llm: LLM) -> Collection[FileKind]:
+        """Return which kinds of files the model takes."""
+        return file_kinds_of(self._model, llm)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as the model does."""

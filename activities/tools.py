@@ -26,7 +26,7 @@ from activities.run_conversation import RunConversation
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.handoffs import HANDOFF_TOOL
-from holdfast.core.agent.model import Model, problem_with
+from holdfast.core.agent.model import Model, problem_with, problem_with_files
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import check_tool_choice
@@ -260,7 +260,7 @@ class Catalog:
             # in a thread: it may import a client
             llm = request.llm or LLM(model=request.model)
             problem = await asyncio.to_thread(problem_with, self._model, llm)
-            if problem:
+            if problem := problem or await asyncio.to_thread(problem_with_files, self._model, llm, request.files):
                 text = f"agent {request.agent!r}: {problem}"
                 raise ApplicationError(text, type=InvalidInput.__name__, non_retryable=True)
         definition = AgentDefinition(

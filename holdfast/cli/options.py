@@ -177,6 +177,14 @@ Metadata: TypeAlias = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
+Attach: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attach",
+        help="A file that comes with it: PDF, picture, WAV, MP3 or text; repeatable, at most 16.",
+        metavar="FILE",
+    ),
+]
 Tenant: TypeAlias = Annotated[
     str, typer.Option(help="On whose account it works: tools, MCP credentials and fairness go by it.", metavar="NAME")
 ]

@@ -64,6 +64,7 @@ from holdfast.core.wire.session_contracts import (
     WhileRunning,
 )
 from holdfast.core.wire.workflow_ids import session_workflow_id
+from holdfast.runtime.message_files import GivenFile, stored_files
 from holdfast.storage.records import Records
 
 OutputT = TypeVar("OutputT")
@@ -78,6 +79,7 @@ class SendOptions(TypedDict, total=False):
     message_id: str | None
     while_running: WhileRunning | None
     metadata: Mapping[str, JsonValue] | None
+    attachments: Iterable[GivenFile]
 
 
 class AgentHandle(Generic[AnswerT]):
@@ -120,6 +122,7 @@ class AgentHandle(Generic[AnswerT]):
         message_id: str | None = None,
         while_running: WhileRunning | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
+        attachments: Iterable[GivenFile] = (),
     ) -> Receipt:
         """Send a message to the agent, and return once it is stored: it will be answered, whatever crashes.
 
@@ -129,16 +132,20 @@ class AgentHandle(Generic[AnswerT]):
             while_running: what happens to it during an execution: `queue`, `inject`, `interrupt` or `reject`; by
                 default the session's policy.
             metadata: of the execution that begins with it, as for `Runs.start`; an injected message keeps its own.
+            attachments: files that come with it, as for `Runs.start`.
 
         A message sent again may return its first receipt; `answer` finds its state since. Raises InvalidInput;
         SessionClosed; SessionRefused if too many messages wait, or the policy is `reject`; ServerUnavailable if no
         answer came in time: the message may have been stored, and sending it again with its `message_id` is safe.
         """
-        message = checked_message(text, str(uuid4()) if message_id is None else message_id, while_running, metadata)
+        id_ = str(uuid4()) if message_id is None else message_id
+        message = checked_message(text, id_, while_running, metadata)
+        if files := await stored_files(attachments, self._records):
+            message = checked_message(text, id_, while_running, metadata, files)
         again = f"the message {message.message_id!r} may have been stored; sending it again under that id is safe"
         async with self._sending:
-            id_ = update_id(message.message_id)
-            return await self._session.request_update(SEND_UPDATE, message, Receipt, id_=id_, again=again)
+            named = update_id(message.message_id)
+            return await self._session.request_update(SEND_UPDATE, message, Receipt, id_=named, again=again)
 
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...

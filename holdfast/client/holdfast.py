@@ -29,10 +29,12 @@ from holdfast.core.base.call_digest import DIGEST_PATTERN
 from holdfast.core.base.errors import InvalidInput, RecordNotFound
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.wire.workflow_ids import own_id, type_filter
+from holdfast.runtime.message_files import message_file, stored_files
 
 AT_ONCE_MAX: Final = 16
 """How many records are read at the same time."""
@@ -48,7 +50,7 @@ class Holdfast(Runs):
 
     Single runs: `run`, `start`, `result`, `state`, `watch`, `follow`, `message`, `stop`, `decide`, `runs`. Agents that
     outlive them: `agent`, `sessions`. Calls that wait for a person: `approvals`, `waiting`. What has ended: `records`,
-    `record`. A tool's file: `attachment`.
+    `record`. Files: `attach`, `attachment`.
     """
 
     def agent(
@@ -174,8 +176,20 @@ class Holdfast(Runs):
         """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
         return await self._records.state(record.snapshot)
 
+    async def attach(self, content: bytes | str | FilePath, *, name: str | None = None) -> Attachment:
+        """Store a file for messages, and return what names it: `attachments` of `start`, `message` and `send` take it.
+
+        Args:
+            content: the file's bytes, or its path.
+            name: what the model reads it is called; the path's last part by default. Of a text it must say the type.
+
+        Raises InvalidInput for what no model takes, is too large or cannot be read; StorageFailed.
+        """
+        [stored] = await stored_files([await asyncio.to_thread(message_file, content, name)], self._records)
+        return stored
+
     async def attachment(self, attachment: Attachment | str) -> bytes:
-        """Return a file that a tool has attached: one of `state.attachments`, or of that SHA-256.
+        """Return a file that a tool has attached or a message came with: one that a state names, or of that SHA-256.
 
         Raises InvalidInput for what is no digest; ObjectMissing; StorageFailed.
         """

@@ -1,16 +1,20 @@
-"""Answering what a call's server asks a person for: the part of `Runs` about it."""
+"""What a run under way is sent by people: messages, and answers to what a call's server asks for. A part of `Runs`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from holdfast.core.base.errors import Conflict, DecisionRefused, InvalidInput
+from holdfast.client.validation import check_message
+from holdfast.core.base.errors import Conflict, DecisionRefused, InvalidInput, MessageRefused
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.input_requests import InputAction
+from holdfast.core.wire.contracts import MESSAGE_SIGNAL
 from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
+from holdfast.runtime.message_files import GivenFile, stored_files
+from holdfast.storage.records import Records
 
 
 def check_answer(
@@ -25,11 +29,24 @@ def check_answer(
 
 
 class InputAnswers(ABC):
-    """Answers for calls of any run, sent over a connection."""
+    """Messages and answers for any run, sent over a connection."""
+
+    _records: Records
 
     @abstractmethod
     async def _update(self, execution_id: str, update: str, payload: BaseModel, refused: type[Conflict]) -> bool:
         """Send the update; return False when the run has ended."""
+
+    async def message(self, execution_id: str, text: str, *, attachments: Iterable[GivenFile] = ()) -> bool:
+        """Send a message to a run under way: the model sees it with its next call. Return False if the run has ended.
+
+        `attachments` are files that come with it, as for `start`. True means that the message is stored. Raises
+        InvalidInput; MessageRefused if too many messages wait for the next step; ExecutionNotFound; StorageFailed;
+        ServerUnavailable, also if no worker takes it in time.
+        """
+        check_message(text)
+        message = check_message(text, await stored_files(attachments, self._records))
+        return await self._update(execution_id, MESSAGE_SIGNAL, message, MessageRefused)
 
     async def answer_question(
         self,

@@ -11,6 +11,7 @@ from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
+from holdfast.runtime.message_files import GivenFile
 
 
 class RunOptions(TypedDict, total=False):
@@ -23,3 +24,4 @@ class RunOptions(TypedDict, total=False):
     subagents: Iterable[AgentDefinition | Agent[Any]]
     metadata: Mapping[str, JsonValue] | None
     tenant: str
+    attachments: Iterable[GivenFile]

@@ -30,7 +30,6 @@ from holdfast.client.validation import (
     check_decision,
     check_definition,
     check_id,
-    check_message,
     check_question,
     check_start,
     check_stop,
@@ -65,11 +64,11 @@ from holdfast.core.base.errors import (
     HoldfastError,
     InvalidArguments,
     InvalidInput,
-    MessageRefused,
     ServerUnavailable,
     StorageFailed,
 )
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.attachments import with_attachments
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.pending_messages import ENDED
@@ -79,7 +78,6 @@ from holdfast.core.wire.contracts import (
     APPROVAL_SIGNAL,
     DEBUG_QUERY,
     EXECUTION_FAILED,
-    MESSAGE_SIGNAL,
     STATE_QUERY,
     EventsPage,
     ExecutionInput,
@@ -89,6 +87,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.paging import StateReader, moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.core.wire.workflow_ids import named_type
+from holdfast.runtime.message_files import GivenFile, stored_files
 from holdfast.storage.data_converter import records_of
 
 T = TypeVar("T")
@@ -143,6 +142,7 @@ class Runs(InputAnswers):
         subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
         tenant: str = "",
+        attachments: Iterable[GivenFile] = (),
     ) -> str:
         """Start a run and return its execution id at once.
 
@@ -159,8 +159,10 @@ class Runs(InputAnswers):
                 added to the agent's own. No secrets: histories hold it.
             tenant: on whose account it works, at most 64 bytes: tools and the credentials of MCP servers go by it, and
                 tenants share busy workers fairly.
+            attachments: files that come with the question, by path, by their bytes, or from `attach`; at most 16, which
+                are stored first. A model that does not take them fails the run before it is asked.
 
-        Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable.
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable, StorageFailed.
         """
         resolved, extra = given_agents(agent, subagents, self.settings)
         definition = check_definition(resolved)
@@ -170,11 +172,13 @@ class Runs(InputAnswers):
             initial, definition = initial.begun_with(definition, agents)
             execution_id, agent_id = initial.execution_id or execution_id, agent_id or initial.agent_id
         chosen_id = str(uuid4()) if execution_id is None else check_id(execution_id)
+        files = await stored_files(attachments, self._records)
         searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             definition=definition,
-            question=check_question(question) if question or initial is None else "",
+            question=check_question(question) if question or initial is None or files else "",
+            attachments=files,
             budget=definition.budget.overridden_by(check_budget(budget)),
             subagents=agents,
             metadata=checked_metadata(metadata),
@@ -183,7 +187,7 @@ class Runs(InputAnswers):
             continue_events=self.settings.continue_events,
         )
         start, segments = (start, ()) if initial is None else initial.workflow_arguments(start)
-        asked = start.question or (initial.last_question if initial else "")
+        asked = with_attachments(start.question, files) or (initial.last_question if initial else "")
         about = run_metadata.of_run(definition, asked, start.budget, __version__)
         try:
             await self._begin(start, [check_start(start), *segments], chosen_id, about)
@@ -290,14 +294,6 @@ class Runs(InputAnswers):
         """Return the few facts one asks for first; asks a worker."""
         execution_id = await self.find_run(execution_id)
         return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
-
-    async def message(self, execution_id: str, text: str) -> bool:
-        """Send a message to a run under way: the model sees it with its next call. Return False if the run has ended.
-
-        True means that the message is stored. Raises InvalidInput; MessageRefused if too many messages wait for the
-        next step; ExecutionNotFound; ServerUnavailable, also if no worker takes it in time.
-        """
-        return await self._update(execution_id, MESSAGE_SIGNAL, check_message(text), MessageRefused)
 
     async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -23,6 +23,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
@@ -46,9 +47,9 @@ def check_question(question: str, what: str = "question") -> str:
     return question
 
 
-def check_message(text: str) -> Message:
-    """Return `text` as a message if it can be said to a run under way."""
-    message = user_message(check_question(text, "message"))
+def check_message(text: str, attachments: Sequence[Attachment] = ()) -> Message:
+    """Return `text` and the files as a message if it can be said to a run under way."""
+    message = user_message(check_question(text, "message"), attachments)
     size = len(canonical(message))
     if size > PAYLOAD_BYTES_MAX:
         allowed = f"the message takes {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"

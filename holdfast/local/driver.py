@@ -32,7 +32,7 @@ from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.error_records import error_record
-from holdfast.core.conversation.messages import Message, user_message
+from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
@@ -82,6 +82,7 @@ from holdfast.mcp.server_file import McpServers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.route_file import ModelRoutes
 from holdfast.runtime.attachments import attachment_store
+from holdfast.runtime.message_files import GivenFile
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results, with_fetch_tool
@@ -219,11 +220,7 @@ class LocalDriver(Generic[AnswerT]):
         self._listeners.remove(listener)
         return self
 
-    async def run(
-        self,
-        question: str | AgentState,
-        **options: Unpack[ExecuteOptions],
-    ) -> RunResult[AnswerT]:
+    async def run(self, question: str | AgentState, **options: Unpack[ExecuteOptions]) -> RunResult[AnswerT]:
         """Return the end of the run, `output` and all. Raises ExecutionFailed; arguments as for `execute`."""
         final = await self.execute(question, **options)
         if final.status is ExecutionStatus.FAILED:
@@ -231,11 +228,7 @@ class LocalDriver(Generic[AnswerT]):
             raise ExecutionFailed(f"run {final.running.execution_id} failed: {why}", final.to_dict())
         return RunResult(final, self._answers)
 
-    async def execute(
-        self,
-        question: str | AgentState,
-        **options: Unpack[ExecuteOptions],
-    ) -> AgentState:
+    async def execute(self, question: str | AgentState, **options: Unpack[ExecuteOptions]) -> AgentState:
         """Return the state after the agent has dealt with `question`, whatever its status.
 
         Args:
@@ -253,6 +246,7 @@ class LocalDriver(Generic[AnswerT]):
         budget: ExecutionBudget | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         tenant: str = "",
+        attachments: Iterable[GivenFile] = (),
     ) -> AsyncGenerator[AgentState, None]:
         """Yield the state after every completed step, and the finished state last. Arguments as for `execute`.
 
@@ -275,7 +269,7 @@ class LocalDriver(Generic[AnswerT]):
             steps_seen = state.step_count if state.status is ExecutionStatus.IN_PROGRESS else 0
             event: Event = ExecutionStarted(
                 execution_id=self._new_id(),
-                messages=() if isinstance(question, AgentState) else (user_message(question),),
+                messages=await self._inventory.messages_of(question, attachments, self._active),
                 budget=allowed,
                 at=at,
                 metadata=self._metadata,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -10,18 +11,22 @@ from typing import NamedTuple
 from holdfast.core.agent.assistants import callable_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
-from holdfast.core.agent.model import Model, problem_with
+from holdfast.core.agent.model import Model, problem_with, problem_with_files
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tool_selection import check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace as with_changes
+from holdfast.core.conversation.attachments import Attachment, kinds_of
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import DriverFailed, Event, TimerFired
 from holdfast.core.tools.mcp_changes import PinnedCatalog
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.core.wire.tool_catalog import needed_kinds
 from holdfast.local.executor import Approver, Executor, InputAnswerer, RunChild
 from holdfast.local.inbox import Inbox, is_stop
 from holdfast.local.mcp_servers import ListedTools, LocalMcpServers
@@ -29,6 +34,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.local.script_calls import with_code_mode
 from holdfast.local.searched_tools import shown_tools
 from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.message_files import GivenFile, message_files, stored_files
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
@@ -65,6 +71,23 @@ class Inventory:
         """Return this inventory with the resources, MCP connections and files of the agent that calls this one."""
         return replace(self, mcp=caller.mcp, resources=caller.resources, attachments=caller.attachments)
 
+    async def messages_of(
+        self, question: str | AgentState, files: Iterable[GivenFile], definition: AgentDefinition
+    ) -> tuple[Message, ...]:
+        """Return the question as a message with its files, which are stored; none for a state.
+
+        Raises InvalidInput for files that cannot be sent, and those that the agent's model does not take.
+        """
+        read = await asyncio.to_thread(message_files, tuple(files))
+        if isinstance(question, AgentState):
+            if read:
+                raise InvalidInput("a state is no question that files could come with; give `state` and a question")
+            return ()
+        kinds = kinds_of(each if isinstance(each, Attachment) else each.attachment for each in read)
+        if problem := problem_with_files(self.model, definition.llm, kinds):
+            raise InvalidInput(f"agent {definition.name!r}: {problem}")
+        return (user_message(question, await stored_files(read, self.attachments)),)
+
     def all_agents(self, origin: AgentDefinition) -> tuple[AgentDefinition, ...]:
         """Return the agents that may be called or handed to, `origin` among them."""
         return tuple({each.name: each for each in (*self.agents, origin)}.values())
@@ -80,7 +103,10 @@ class Inventory:
         agents = self.all_agents(origin)
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
-        if problem := problem_with(self.model, definition.llm):
+        needed = needed_kinds(definition, ())
+        if problem := problem_with(self.model, definition.llm) or problem_with_files(
+            self.model, definition.llm, needed
+        ):
             raise InvalidInput(f"agent {definition.name!r}: {problem}")
         self.mcp.check(definition)
         if definition.mcp and listed is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
+from holdfast.runtime.message_files import GivenFile
 
 
 class ExecuteOptions(TypedDict, total=False):
@@ -23,3 +24,5 @@ class ExecuteOptions(TypedDict, total=False):
     RUN_METADATA_BYTES_MAX. The model does not see them."""
     tenant: str
     """On whose account it works; tools and the credentials of MCP servers go by it."""
+    attachments: Iterable[GivenFile]
+    """Files that come with the question, by path or by their bytes; at most 16."""

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import Model, ModelRequest, checked_response
+from holdfast.core.agent.model import Model, ModelRequest, checked_response, file_kinds_of
 from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
@@ -29,8 +29,8 @@ from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.attachments import MemoryAttachments
+from holdfast.runtime.file_parts import with_files
 from holdfast.runtime.model_progress import Progress
-from holdfast.runtime.pictures import with_pictures
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 from holdfast.runtime.stored_items import with_items_stored, with_stored_items
 
@@ -74,13 +74,15 @@ class ModelCalls:
     async def answer(self, state: AgentState, command: CallModel, progress: Progress) -> InferenceResponse:
         """Return the model's answer to the conversation in `state`; `progress` follows it as it arrives."""
         response_format = state.context.response_format
+        llm = command.llm or state.llm or LLM()
         request = ModelRequest(
-            llm=command.llm or state.llm or LLM(),
+            llm=llm,
             system_prompt=self._system_prompt(state),
-            messages=await with_pictures(
+            messages=await with_files(
                 await with_stored_items(self._shown(state), self._attachments),
                 self._attachments,
-                shown=self._policy.images,
+                self._policy,
+                lambda: file_kinds_of(self._model, llm),
             ),
             tools=self._tools,
             max_output_tokens=command.max_output_tokens,

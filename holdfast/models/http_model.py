@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attachments import FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_transfer import HttpBody, received, report, report_rest
 from holdfast.models.endpoint import ProviderSettings
@@ -142,6 +143,10 @@ class HttpModel(Model, Generic[ClientT]):
     def problem(self, llm: LLM) -> str:
         """Return why no run can ask this endpoint with `llm`; empty where one can."""
         return options_problem(llm, self.settings.api)
+
+    def file_kinds(self, llm: LLM) -> Collection[FileKind]:  # noqa: ARG002  # the API's
+        """Return which kinds of files the API takes."""
+        return self.settings.api.files
 
     @property
     def _no_endpoint(self) -> str:

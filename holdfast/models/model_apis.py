@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.agent.definition import OPTIONS
+from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ModelApi:
     """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
     options: frozenset[str] = frozenset(OPTIONS)
     """Which of `definition.OPTIONS` the API knows; an agent with another is refused before it runs."""
+    files: frozenset[FileKind] = frozenset(FILE_KINDS)
+    """Which kinds of files it takes in messages."""
     provider: str = ""
     """The provider's name in traces and in the price table, where it is not the API's."""
     version: str = ""
@@ -79,6 +82,7 @@ OPENAI_RESPONSES: Final = replace(
     title="OpenAI's Responses API",
     model="OpenAIResponses",
     options=frozenset(OPTIONS) - {"stop", "seed"},
+    files=frozenset(FILE_KINDS) - {"audio"},
     provider="openai",
 )
 """Responses, OpenAI's newer API, at the same address and with the same key."""
@@ -93,6 +97,7 @@ ANTHROPIC: Final = ModelApi(
     model="Anthropic",
     headers=lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
     options=frozenset(OPTIONS) - {"seed", "verbosity"},
+    files=frozenset(FILE_KINDS) - {"audio"},
     version="/v1",
 )
 """Messages, as Anthropic and some gateways serve it."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import Model, ModelRequest, problem_with
+from holdfast.core.agent.model import Model, ModelRequest, file_kinds_of, problem_with
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
@@ -88,6 +89,16 @@ class EnvironmentModel(Model):
             return problem_with(self._model or _python_model(chosen), llm)
         except HoldfastError:  # said when the model is asked
             return ""
+
+    def file_kinds(self, llm: LLM) -> Collection[FileKind]:
+        """Return which kinds of files the model takes; all of them where that is not known yet."""
+        try:
+            chosen = chosen_api(self._chosen)
+            if isinstance(chosen, ModelApi):
+                return chosen.files
+            return file_kinds_of(self._model or _python_model(chosen), llm)
+        except HoldfastError:  # said when the model is asked
+            return FILE_KINDS
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,11 +12,19 @@ from threading import Lock
 from typing import Final
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, Model, ModelRequest, checked_response, problem_with
+from holdfast.core.agent.model import (
+    AnswerPart,
+    Model,
+    ModelRequest,
+    checked_response,
+    file_kinds_of,
+    problem_with,
+)
 from holdfast.core.base import frozen
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, ModelFailure
 from holdfast.core.base.extras import install_command
+from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
@@ -154,6 +162,18 @@ class RoutedModel(RoutingModel):
         except HoldfastError as error:
             return error.message
         return problem_with(model, _routed_llm(llm, choice))
+
+    def file_kinds(self, llm: LLM) -> Collection[FileKind]:
+        """Return which kinds of files the model takes: those of its API and of the route's `capabilities`."""
+        choice = self.choice(llm.model)
+        if choice is None:
+            return file_kinds_of(self._own, llm)
+        try:
+            taken = file_kinds_of(self._model_of(choice), _routed_llm(llm, choice))
+        except HoldfastError:  # the call says why
+            taken = FILE_KINDS
+        can = choice.route.capabilities
+        return taken if can is None else frozenset(each for each in taken if each == "text" or each in can)
 
     def _problem_of(self, choice: RouteChoice, *, named: bool = True) -> str:
         if named and choice.model is None and not choice.route.is_custom:

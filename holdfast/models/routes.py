@@ -38,7 +38,9 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that say how a request is sent."""
 
-Capability = Literal["stream", "tools", "parallel_tools", "images", "json_object", "json_schema", "reasoning"]
+Capability = Literal[
+    "stream", "tools", "parallel_tools", "images", "pdf", "audio", "json_object", "json_schema", "reasoning"
+]
 """What a model can do, as far as it decides how it is asked."""
 
 RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=WORD_CHARS_MAX)]
@@ -126,7 +128,7 @@ class Route(Frozen):
     without a `key` is called without one: the key of another endpoint is never sent there.
 
     `prices`, `context_window` and `max_output_tokens` are those of `model`. `capabilities` lists what it can do, none
-    leaves it open; one without `stream` is not asked to stream.
+    leaves it open; one without `stream` is not asked to stream, and one without `images`, `pdf` or `audio` gets none.
     """
 
     api: Entry

@@ -20,6 +20,7 @@ from holdfast.core.conversation.attachments import (
     ATTACHED_BYTES_MAX,
     ATTACHMENT_BYTES_MAX,
     ATTACHMENTS_MAX,
+    PDF_TYPE,
     UNKNOWN_MEDIA_TYPE,
     Attachment,
     problem_with_file_name,
@@ -27,6 +28,7 @@ from holdfast.core.conversation.attachments import (
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
 from holdfast.core.wire.record_store import AttachmentStore
+from holdfast.runtime.file_types import pages_of
 
 STORING_SECONDS_MAX: Final = 15.0
 """How long storing a call's files may take; after that the model is told that they were not kept."""
@@ -65,7 +67,7 @@ class AttachedFiles:
         self, content: bytes | str | FilePath, name: str | None = None, media_type: str | None = None
     ) -> Attachment:
         """Take a file, given by its bytes or its path. Raises InvalidInput for one that cannot be kept."""
-        data, own_name = (content, None) if isinstance(content, bytes) else _read(Path(content))
+        data, own_name = (content, None) if isinstance(content, bytes) else read_file(Path(content))
         name = own_name if name is None else name
         with self._lock:
             if self._closed:
@@ -135,7 +137,8 @@ def attachment_store(records: object) -> AttachmentStore:
     return records if isinstance(records, AttachmentStore) else MemoryAttachments()
 
 
-def _read(path: Path) -> tuple[bytes, str]:
+def read_file(path: Path) -> tuple[bytes, str]:
+    """Return the bytes of a file, at most one more than are kept, and its name. Raises InvalidInput."""
     try:
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # to open a pipe would wait for its other end
@@ -159,7 +162,13 @@ def _described(data: bytes, name: str | None, media_type: str | None, number: in
     if problem := problem_with_file_name(name):
         raise InvalidInput(f"the file cannot be attached: {problem}")
     try:
-        return Attachment(name=name, media_type=media_type, size=len(data), digest=sha256(data).hexdigest())
+        return Attachment(
+            name=name,
+            media_type=media_type,
+            size=len(data),
+            digest=sha256(data).hexdigest(),
+            pages=pages_of(data) if media_type == PDF_TYPE else None,
+        )
     except ValidationError as error:
         raise InvalidInput(f"the file cannot be attached: {problems_text(error)}") from None
 

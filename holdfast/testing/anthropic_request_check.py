@@ -20,6 +20,7 @@ from holdfast.testing.anthropic_wire_format import (
     model_list,
     signature,
 )
+from holdfast.testing.file_checks import PdfData
 from holdfast.testing.wire_format import Refusal, WireFormat
 
 MARKS_MAX: Final = 4
@@ -70,6 +71,24 @@ class _Image(_Markable):
     source: Annotated[_Base64 | _Url, Field(discriminator="type")]
 
 
+class _Pdf(_Strict):
+    type: Literal["base64"]
+    media_type: Literal["application/pdf"]
+    data: PdfData
+
+
+class _Words(_Strict):
+    type: Literal["text"]
+    media_type: Literal["text/plain"]
+    data: Annotated[str, Field(pattern=r"\S")]
+
+
+class _Document(_Markable):
+    type: Literal["document"]
+    source: Annotated[_Pdf | _Words, Field(discriminator="type")]
+    title: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+
+
 class _ToolUse(_Markable):
     type: Literal["tool_use"]
     id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$")]
@@ -80,7 +99,7 @@ class _ToolUse(_Markable):
 class _ToolResult(_Markable):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$")]
-    content: str | tuple[Annotated[_Text | _Image, Field(discriminator="type")], ...] = ()
+    content: str | tuple[Annotated[_Text | _Image | _Document, Field(discriminator="type")], ...] = ()
     is_error: bool = False
 
 
@@ -121,6 +140,7 @@ def _tag(value: Any) -> str:  # noqa: ANN401  # any JSON value
 _Block = Annotated[
     Annotated[_Text, Tag("text")]
     | Annotated[_Image, Tag("image")]
+    | Annotated[_Document, Tag("document")]
     | Annotated[_ToolUse, Tag("tool_use")]
     | Annotated[_ToolResult, Tag("tool_result")]
     | Annotated[_Thinking, Tag("thinking")]
@@ -128,7 +148,7 @@ _Block = Annotated[
     | Annotated[_ForeignBlock, Tag("kept")],
     Discriminator(_tag),
 ]
-USER_BLOCKS: Final = frozenset({"text", "image", "tool_result"})
+USER_BLOCKS: Final = frozenset({"text", "image", "document", "tool_result"})
 
 
 class _Turn(_Strict):

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, NoReturn, Self, assert_never, cast
+from typing import Annotated, Any, Literal, NoReturn, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.conversation.messages import ImagePart, Message, Part, StoredImagePart, TextPart
+from holdfast.core.conversation.messages import Message
+from holdfast.models.openai_chat.content_parts import wire_content
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
+from holdfast.testing.file_checks import InputAudio, InputFile
 from holdfast.testing.response_format_check import AskedFormat, FunctionSpec, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
 from holdfast.testing.wire_format import Refusal, WireFormat
@@ -39,9 +41,7 @@ def request_body(request: ModelRequest, model: str) -> dict[str, Any]:
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
-    content = message.content
-    wire: dict[str, Any] = {"role": message.role}
-    wire["content"] = content if isinstance(content, str) else [_wire_part(part) for part in content]
+    wire: dict[str, Any] = {"role": message.role, "content": wire_content(message.content)}
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
@@ -51,19 +51,6 @@ def _wire_message(message: Message) -> dict[str, Any]:
         ]
         wire["content"] = wire["content"] or None
     return wire
-
-
-def _wire_part(part: Part) -> dict[str, Any]:
-    match part:
-        case TextPart():
-            return {"type": "text", "text": part.text}
-        case ImagePart():
-            detail = {} if part.detail is None else {"detail": part.detail}
-            return {"type": "image_url", "image_url": {"url": part.url, **detail}}
-        case StoredImagePart():
-            return {"type": "text", "text": part.attachment.line}
-        case _:
-            assert_never(part)
 
 
 def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -195,8 +182,8 @@ class _Part(_Strict):
     text: str = ""
     refusal: str = ""
     image_url: dict[str, Any] | None = None
-    input_audio: dict[str, Any] | None = None
-    file: dict[str, Any] | None = None
+    input_audio: InputAudio | None = None
+    file: InputFile | None = None
 
     @model_validator(mode="after")
     def _carries_what_it_says(self) -> Self:

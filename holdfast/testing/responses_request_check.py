@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.testing.file_checks import PdfAddress, PdfName
 from holdfast.testing.openai_wire_format import loaded, problem_of
 from holdfast.testing.response_format_check import FunctionSpec, SchemaSpec
 from holdfast.testing.wire_format import Refusal
@@ -31,15 +32,24 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+PART_FIELDS: Mapping[str, frozenset[str]] = {
+    "input_text": frozenset({"type", "text"}),
+    "input_image": frozenset({"type", "image_url", "detail"}),
+    "input_file": frozenset({"type", "filename", "file_data"}),
+}
+
+
 class _Part(_Strict):
-    type: Literal["input_text", "input_image"]
+    type: Literal["input_text", "input_image", "input_file"]
     text: str = ""
     image_url: str = ""
+    filename: PdfName = "none.pdf"
+    file_data: PdfAddress | None = None
     detail: Literal["auto", "low", "high", "original"] = "auto"
 
     @model_validator(mode="after")
     def _carries_what_it_says(self) -> Self:
-        wanted = {"type", "text"} if self.type == "input_text" else {"type", "image_url", "detail"}
+        wanted = PART_FIELDS[self.type]
         if self.model_fields_set != wanted:
             raise ValueError(f"a part of type '{self.type}' has exactly the fields {sorted(wanted)}")
         return self

@@ -227,7 +227,7 @@ def _message(message: Message, section: str) -> Element:
         "article",
         element("h3", message.role, element("small", f" {section}") if section else None),
         element("p", str(message.metadata[APPROVAL]), class_="faint") if APPROVAL in message.metadata else None,
-        _text(message.text) if message.text else None,
+        _text(message.shown_text) if message.shown_text else None,
         (_text(f"{call.name}({call.arguments_text})") for call in message.tool_calls),
         class_=f"said {message.role}",
     )

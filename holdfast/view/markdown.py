@@ -127,8 +127,8 @@ def _message(message: Message) -> Iterator[str]:
     if APPROVAL in message.metadata:
         yield f"*{plain(str(message.metadata[APPROVAL]))}*"
         yield ""
-    if message.text:
-        yield from fenced(message.text)
+    if message.shown_text:
+        yield from fenced(message.shown_text)
     for call in message.tool_calls:
         yield f"calls {plain(call.name)}"
         yield ""

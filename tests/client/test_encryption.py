@@ -39,6 +39,7 @@ from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.wire.workflow_ids import session_workflow_id
+from holdfast.runtime.message_files import message_file
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.object_store import objects_at
@@ -181,7 +182,9 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
         await at_work.client.decide(execution_id, call_id, Verdict(decision="approve", reason="canary-reason"))
         state = await agent.answer(receipt)
         while_streaming = await watching
-        again = await agent.ask("canary-question again")
+        file = message_file(b"canary-file", "canary-name.txt")
+        again = await agent.ask("canary-question again", attachments=[file])
+        assert await at_work.client.attachment(file.attachment) == b"canary-file"
         await agent.rewind(execution_id, 1)
         forked = await agent.fork()
         rewound, records = await agent.state(), await agent.records()

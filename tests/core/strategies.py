@@ -19,10 +19,12 @@ from holdfast.core.conversation.attachments import ATTACHMENT_BYTES_MAX, Attachm
 from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, InputResponse, PendingInput
 from holdfast.core.conversation.messages import (
+    FilePart,
     ImagePart,
     Message,
     MessageStore,
     Section,
+    StoredFilePart,
     StoredImagePart,
     TextPart,
     ToolCall,
@@ -90,6 +92,8 @@ parts = (
     st.builds(TextPart, text=texts)
     | st.builds(ImagePart, url=texts.map("https://".__add__))
     | st.builds(StoredImagePart, attachment=attachments)
+    | st.builds(StoredFilePart, attachment=attachments, of_result=st.booleans())
+    | st.builds(FilePart, name=st.just("a.pdf"), media_type=st.just("application/pdf"), data=st.just("JVBERi0="))
 )
 provider_items = st.builds(ProviderItem, route=texts, api=texts, model=texts, body=texts) | st.builds(
     ProviderItem, route=texts, api=texts, body=st.just(""), digest=digests, size=counts
@@ -222,6 +226,7 @@ steps = st.builds(
     unpriced=models,
     revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
     pictures=st.lists(attachments, max_size=2).map(tuple),
+    files=st.lists(attachments, max_size=2).map(tuple),
     fallbacks=st.lists(st.builds(Fallback, route=ids, to=ids, error=errors, at=moments), max_size=2).map(tuple),
 )
 step_executions = st.builds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, cast
 
@@ -26,6 +26,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
@@ -89,9 +90,14 @@ HOOKS_MARGIN: Final = timedelta(seconds=1)
 """The time that running hooks may take besides the hooks themselves."""
 
 
-async def resolve_tools(definition: AgentDefinition, mcp: McpResolved | None) -> ToolCatalog:
-    """Return the agent's tools as this worker offers them; recorded once, so that a run keeps its tools."""
-    request = ToolsRequest.of(definition, workflow.now(), mcp.catalog if mcp else None)
+async def resolve_tools(
+    definition: AgentDefinition, mcp: McpResolved | None, files: Iterable[Attachment] = ()
+) -> ToolCatalog:
+    """Return the agent's tools as this worker offers them; recorded once, so that a run keeps its tools.
+
+    `files` are those that its messages came with: a worker whose model does not take them refuses the run.
+    """
+    request = ToolsRequest.of(definition, workflow.now(), mcp.catalog if mcp else None, files)
     catalog: ToolCatalog = await locally(
         workflow.execute_local_activity(
             RESOLVE_TOOLS_ACTIVITY,

@@ -79,7 +79,7 @@ from workflows.execution.definition_change import (
     resolved_handoff,
 )
 from workflows.execution.executor import SHORTEST, Ends, Executor
-from workflows.execution.initial_state import at_first, started
+from workflows.execution.initial_state import at_first, files_sent, started
 from workflows.execution.mcp_calls import Unlisted, is_ending, resolve_at_start
 from workflows.execution.metrics import ExecutionMetrics
 from workflows.execution.model_wait_status import ModelWaits
@@ -374,7 +374,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
                 if mcp is Unlisted.LATE:  # a timer has fired, so this is no first task
                     self._begins_at = workflow.now()
                 elif mcp is not Unlisted.STOPPED:
-                    self._begin_with(await resolve_tools(self._start.definition, mcp))
+                    self._begin_with(await resolve_tools(self._start.definition, mcp, files_sent(self._start)))
             else:
                 self._begins_at = (await take_up()).at
         except asyncio.CancelledError:

@@ -300,7 +300,9 @@ def _stops(execution: ExecutionState, chars: int) -> str:
 
 
 def _waiting_messages(execution: ExecutionState, chars: int) -> str:
-    return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
+    return listed(
+        "Messages for the next model call", execution.waiting_messages, lambda each: code(each.shown_text, chars)
+    )
 
 
 def _steps(

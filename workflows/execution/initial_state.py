@@ -11,6 +11,7 @@ from holdfast.core.agent.handoffs import conversation_holder, taken_over
 from holdfast.core.agent.initial_state import as_defined, first_run, new_agent
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.loop.events import ExecutionStarted
 from holdfast.core.wire.carry_over import SealedHistory
@@ -42,7 +43,7 @@ def at_first(
 
 def started(start: ExecutionInput, catalog: ToolCatalog | None) -> ExecutionStarted:
     """Return the event that begins the execution: with its session's messages, or with its question."""
-    question = (user_message(start.question),) if start.question else ()
+    question = (user_message(start.question, start.attachments),) if start.question else ()
     return ExecutionStarted(
         execution_id=workflow.info().workflow_id,
         messages=start.session.messages if start.session else question,
@@ -52,3 +53,9 @@ def started(start: ExecutionInput, catalog: ToolCatalog | None) -> ExecutionStar
         mcp=catalog.pinned if catalog else None,
         tenant=start.tenant,
     )
+
+
+def files_sent(start: ExecutionInput) -> tuple[Attachment, ...]:
+    """Return the files that the messages came with which begin the execution."""
+    said = start.session.messages if start.session else ()
+    return (*start.attachments, *(file for message in said for file in message.files))

@@ -81,7 +81,7 @@ class ChildExecution:
             continue_events=settings.continue_events,
             session=start,
         )
-        number, question = start.executions + 1, start.messages[-1].text
+        number, question = start.executions + 1, start.messages[-1].shown_text
         about = run_metadata.of_execution(command.definition, number, question, begun_by())
         return await workflow.start_child_workflow(
             named_type(AGENT_EXECUTION, command.definition.name),

@@ -93,7 +93,7 @@ async def _show_recent(agent: AgentHandle) -> None:
     with suppress(HoldfastError):  # a conversation goes on without that
         messages = [each for each in await agent.messages() if each.text and each.role in ("user", "assistant")]
         for each in messages[-REMEMBERED:]:
-            output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.text)}")
+            output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.shown_text)}")
 
 
 async def _lines(agent: AgentHandle, options: SendOptions, *, as_json: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,7 @@ from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.command_context import ask_server, connected, metadata_of, page_of, read_text, resolve_id, state_of
 from holdfast.cli.limit_options import with_limits
-from holdfast.cli.options import AsJson, Metadata, Query, Tenant, UnderWayId, with_server
+from holdfast.cli.options import AsJson, Attach, Metadata, Query, Tenant, UnderWayId, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Steps
 from holdfast.cli.shell_completion import agent_names
@@ -30,6 +30,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.execution_events import ApprovalRequested, InputRequested
+from holdfast.runtime.message_files import GivenFile, message_files
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -57,6 +58,7 @@ def run(
     budget: ExecutionBudget,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     metadata: Metadata = None,
+    attach: Attach = None,
     tenant: Tenant = "",
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
@@ -66,7 +68,8 @@ def run(
     if question == from_file == "-":
         raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
     state = None if from_file is None else state_of(from_file)
-    start = _Start(agent, read_text(question), state, budget, execution_id, metadata_of(metadata), tenant)
+    files = message_files(attach or ())
+    start = _Start(agent, read_text(question), state, budget, execution_id, metadata_of(metadata), tenant, files)
     raise typer.Exit(asyncio.run(_run(settings, start, detach=detach, as_json=as_json)))
 
 
@@ -126,6 +129,7 @@ class _Start:
     execution_id: str | None
     metadata: Mapping[str, JsonValue]
     tenant: str
+    attachments: Sequence[GivenFile]
 
 
 async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
@@ -142,6 +146,7 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
                 execution_id=chosen,
                 metadata=start.metadata,
                 tenant=start.tenant,
+                attachments=start.attachments,
             )
     except asyncio.CancelledError:
         output.hint(f"the run may have started anyway: holdfast show {chosen}, holdfast stop {chosen}")

@@ -14,7 +14,7 @@ from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import busy
 from holdfast.cli.command_context import agent_id_of, ask_server, connected, metadata_of, read_text, refuse_other_tenant
 from holdfast.cli.commands.runs import STOPPED
-from holdfast.cli.options import AgentId, AsJson, Limit, Metadata, Policy, Query, Tenant, with_server
+from holdfast.cli.options import AgentId, AsJson, Attach, Limit, Metadata, Policy, Query, Tenant, with_server
 from holdfast.cli.screens import output, session_views
 from holdfast.cli.shell_completion import agent_names
 from holdfast.cli.worker_wait import when_served
@@ -23,6 +23,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 from holdfast.core.wire.session_contracts import Receipt, SessionView
+from holdfast.runtime.message_files import message_files
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast, SessionSummary
@@ -49,18 +50,22 @@ def send(
     message_id: Annotated[str | None, typer.Option(help="The message's id; the same id twice is one message.")] = None,
     while_running: Policy = None,
     metadata: Metadata = None,
+    attach: Attach = None,
     tenant: Tenant = "",
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Send a message to an agent and print its answer. Exit code 0 answered, 3 stopped, 4 failed."""
+    files = message_files(attach or ())
     message, run_metadata = read_text(text), metadata_of(metadata)
     id_ = str(uuid4()) if message_id is None else message_id  # sent again, it is the same message
 
     async def say(to: AgentHandle) -> Receipt:
         if tenant:
             refuse_other_tenant(await to.open(), tenant)
-        return await to.send(message, message_id=id_, while_running=while_running, metadata=run_metadata)
+        return await to.send(
+            message, message_id=id_, while_running=while_running, metadata=run_metadata, attachments=files
+        )
 
     raise typer.Exit(asyncio.run(_send(settings, agent_id, agent, tenant, say, wait=wait, as_json=as_json)))
 

@@ -59,8 +59,8 @@ class Transcript:
         screen.print(f"[bold {ROLES[message.role]}]{message.role}[/]{call_id}")
         if APPROVAL in message.metadata:
             screen.print(f"  [dim]{escape(printable(str(message.metadata[APPROVAL])))}[/dim]")
-        if message.text:
-            screen.print(escape(self._text(message.text)))
+        if message.shown_text:
+            screen.print(escape(self._text(message.shown_text)))
         for call in message.tool_calls:
             arguments = self._text(call.arguments_text)
             screen.print(

@@ -16,6 +16,7 @@ from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
 
 FrozenT = TypeVar("FrozenT", bound=Frozen)
@@ -32,6 +33,7 @@ def checked_message(
     message_id: str,
     while_running: WhileRunning | None,
     metadata: Mapping[str, JsonValue] | None = None,
+    attachments: tuple[Attachment, ...] = (),
 ) -> SessionMessage:
     """Return what is to be said if it can be: some text, an id that can be shown, within the limits."""
     shown_id = repr(message_id[:80])
@@ -45,6 +47,7 @@ def checked_message(
         "text": check_question(text, "message"),
         "while_running": while_running,
         "metadata": checked_metadata(metadata),
+        "attachments": attachments,
     }
     return check_size(checked(SessionMessage, "message", fields), "the message takes")
 

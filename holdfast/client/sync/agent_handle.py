@@ -24,6 +24,7 @@ from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
+from holdfast.runtime.message_files import GivenFile
 
 OutputT = TypeVar("OutputT")
 
@@ -51,10 +52,17 @@ class AgentHandle(Generic[AnswerT]):
         message_id: str | None = None,
         while_running: WhileRunning | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
+        attachments: Iterable[GivenFile] = (),
     ) -> Receipt:
         """Send a message to the agent, and return once it is stored: it will be answered, whatever crashes."""
         return self._portal.run(
-            self._inner.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
+            self._inner.send(
+                text,
+                message_id=message_id,
+                while_running=while_running,
+                metadata=metadata,
+                attachments=attachments,
+            )
         )
 
     @overload

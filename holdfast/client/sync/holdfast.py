@@ -19,6 +19,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import WhileRunning
 
@@ -109,6 +110,10 @@ class Holdfast(Runs):
         """Return the agent as it was at the end of an execution, conversation and all."""
         return self._portal.run(self._holdfast.recorded_state(record))
 
+    def attach(self, content: bytes | str | FilePath, *, name: str | None = None) -> Attachment:
+        """Store a file for messages, and return what names it."""
+        return self._portal.run(self._holdfast.attach(content, name=name))
+
     def attachment(self, attachment: Attachment | str) -> bytes:
-        """Return a file that a tool has attached: one of `state.attachments`, or of that SHA-256."""
+        """Return a file that a tool has attached or a message came with: one of those, or of that SHA-256."""
         return self._portal.run(self._holdfast.attachment(attachment))

@@ -22,6 +22,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.runtime.message_files import GivenFile
 
 
 class Runs:
@@ -52,6 +53,7 @@ class Runs:
         subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
         tenant: str = "",
+        attachments: Iterable[GivenFile] = (),
     ) -> str:
         """Start a run and return its execution id at once."""
         starting = self._inner.start(
@@ -64,6 +66,7 @@ class Runs:
             subagents=subagents,
             metadata=metadata,
             tenant=tenant,
+            attachments=attachments,
         )
         return self._portal.run(starting)
 
@@ -93,9 +96,9 @@ class Runs:
         """Return the few facts one asks for first; asks a worker."""
         return self._portal.run(self._inner.debug(execution_id))
 
-    def message(self, execution_id: str, text: str) -> bool:
+    def message(self, execution_id: str, text: str, *, attachments: Iterable[GivenFile] = ()) -> bool:
         """Say something to a run under way: the model sees it with its next call."""
-        return self._portal.run(self._inner.message(execution_id, text))
+        return self._portal.run(self._inner.message(execution_id, text, attachments=attachments))
 
     def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -10,6 +10,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import FILE_KINDS, FileKind, files_problem
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
@@ -93,6 +94,13 @@ class Model(Protocol):
         """
         return ""
 
+    def file_kinds(self, llm: LLM, /) -> Collection[FileKind]:  # noqa: ARG002  # others decide by it
+        """Return which kinds of files it takes in users' messages; it is sent words in place of the others.
+
+        Texts are sent to every model. A model of your own gets them all, as the parts `ImagePart` and `FilePart`.
+        """
+        return FILE_KINDS
+
     async def close(self) -> None:
         """Close the connections. Nobody calls the model after that."""
         return
@@ -102,6 +110,29 @@ def problem_with(model: Model, llm: LLM) -> str:
     """Return what a model says of `llm` and of what it falls back to; empty for one that cannot say."""
     problems = (_problem_with(model, llm.after(fallbacks)) for fallbacks in range(len(llm.fallback) + 1))
     return next(filter(None, problems), "")
+
+
+def file_kinds_of(model: object, llm: LLM) -> Collection[FileKind]:
+    """Return which kinds of files a model takes (`Model.file_kinds`); all of them for one that cannot say."""
+    kinds = getattr(model, "file_kinds", None)  # a model of your own need not inherit from Model
+    try:
+        return frozenset(kinds(llm)) if callable(kinds) else FILE_KINDS
+    except Exception:  # noqa: BLE001  # whatever a model of your own does; its call says what is wrong
+        return FILE_KINDS
+
+
+def problem_with_files(model: Model, llm: LLM, needed: Iterable[FileKind]) -> str:
+    """Return why a model, or one that it falls back to, cannot be sent such files; empty where all can."""
+    needed = tuple(needed)
+    if not needed:
+        return ""
+    each = (llm.after(fallbacks) for fallbacks in range(len(llm.fallback) + 1))
+    problems = (files_problem(needed, file_kinds_of(model, llm), _named(llm)) for llm in each)
+    return next(filter(None, problems), "")
+
+
+def _named(llm: LLM) -> str:
+    return "the model" if llm.model is None else f"the model {llm.model!r}"
 
 
 def _problem_with(model: Model, llm: LLM) -> str:

@@ -98,8 +98,8 @@ class ContextPolicy(Frozen):
     `view`: `current_trace` leaves out the steps that earlier executions took (their questions and final answers stay),
     `all` leaves out nothing. `sections` names the sections shown, in that order; all of them in their own order by
     default. `tool_output_chars_max` cuts every tool result. `images` shows the model the pictures that tools attach, in
-    a message behind the results; without it the model reads of them. `compiler` names a function of the worker's that
-    has the last word (`holdfast.core.agent.context_view`).
+    a message behind the results, and `files` their PDFs, sounds and texts; without that the model reads of them.
+    `compiler` names a function of the worker's that has the last word (`holdfast.core.agent.context_view`).
     """
 
     view: Literal["current_trace", "all"] = "current_trace"
@@ -108,6 +108,7 @@ class ContextPolicy(Frozen):
     compiler: Name | None = None
     summary: SummaryPolicy | None = None
     images: bool = Field(default=False, exclude_if=operator.not_)
+    files: bool = Field(default=False, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _shows_its_summaries(self) -> Self:

@@ -11,13 +11,15 @@ The bound leaves out what a compiler adds to its input: that is unknown before i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped, json_size
-from holdfast.core.conversation.messages import ImagePart, Message, Part, TextPart
+from holdfast.core.conversation.attachments import AUDIO_TYPES, FileKind, kind_of
+from holdfast.core.conversation.messages import FilePart, ImagePart, Message, Part, StoredFilePart, TextPart
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 
 MESSAGE_OVERHEAD: Final = 48
@@ -38,6 +40,22 @@ IMAGE_TOKENS_MAX: Final = 50_000
 
 IMAGE_TOKENS_LOW_MAX: Final = 3_000
 """The same of a picture that is to be looked at with low detail."""
+
+PDF_PAGE_TOKENS_MAX: Final = 30_000
+"""The same of one page of a PDF, which models get as text and as a picture.
+
+Anthropic counts up to 3,000 tokens of text in a page, and a picture beside it; the dearest picture of a page is 4 tiles
+of gpt-4o-mini, 25,501 tokens.
+"""
+
+PDF_PAGES_UNKNOWN: Final = 100
+"""How many pages a PDF counts as having whose pages could not be counted: what several APIs take at most."""
+
+AUDIO_TOKENS_SECOND: Final = 32
+"""The same of one second of sound: Gemini's; OpenAI's models count 10."""
+
+AUDIO_BYTES_SECOND_MIN: Final[Mapping[str, int]] = MappingProxyType({"wav": 4_000, "mp3": 1_000})
+"""How few bytes a second of sound takes: 8,000 samples of 4 bits, and 8 kbit/s."""
 
 
 def message_tokens(message: Message, tool_output_chars_max: int | None = None) -> int:
@@ -95,4 +113,22 @@ def request_tokens(request: ModelRequest) -> int:
 def _part_tokens(part: Part) -> int:
     if isinstance(part, TextPart):
         return MESSAGE_OVERHEAD + json_size(part.text)
+    if isinstance(part, FilePart):
+        return _file_tokens(part.name, part.media_type, len(part.data) * 3 // 4, part.pages)
+    if isinstance(part, StoredFilePart):
+        file = part.attachment
+        return _file_tokens(file.name, file.media_type, file.size, file.pages)
     return IMAGE_TOKENS_LOW_MAX if isinstance(part, ImagePart) and part.detail == "low" else IMAGE_TOKENS_MAX
+
+
+def _file_tokens(name: str, media_type: str, size: int, pages: int | None) -> int:
+    """Return the most tokens of a file of `size` bytes, with the line or the tags around it."""
+    around = 2 * MESSAGE_OVERHEAD + 2 * json_size(name) + len(media_type)
+    kind: FileKind | None = kind_of(media_type)
+    if kind == "images":
+        return around + IMAGE_TOKENS_MAX
+    if kind == "pdf":
+        return around + PDF_PAGE_TOKENS_MAX * (PDF_PAGES_UNKNOWN if pages is None else pages)
+    if kind == "audio":
+        return around + AUDIO_TOKENS_SECOND * (1 + size // AUDIO_BYTES_SECOND_MIN[AUDIO_TYPES[media_type]])
+    return around + 2 * size  # as JSON a byte of text is two at most: control characters are not sent

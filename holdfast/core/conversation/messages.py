@@ -7,6 +7,7 @@ checks that; the loop keeps the rule itself and appends unchecked.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal, Self, assert_never
@@ -31,7 +32,7 @@ from holdfast.core.base.json_parsing import named_once, read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.names import Name
 from holdfast.core.base.safe_text import json_size
-from holdfast.core.conversation.attachments import Attachment
+from holdfast.core.conversation.attachments import Attachment, FileName, MediaType, kind_of
 from holdfast.core.conversation.provider_items import ProviderItems
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
@@ -41,7 +42,7 @@ SECTIONS_MAX: Final = 64
 """The most sections of one message store."""
 
 PARTS_MAX: Final = 64
-"""The most parts (texts and pictures) of one message."""
+"""The most parts (texts, pictures and files) of one message."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -185,24 +186,57 @@ class ImagePart(Frozen):
 
 
 class StoredImagePart(Frozen):
-    """A picture that the record store has, as one part of a message: it is read there for each model call."""
+    """A picture of a tool's result, which the record store has: it is read there for each model call."""
 
     type: Literal["stored_image"] = "stored_image"
     attachment: Attachment
 
 
-Part = TextPart | ImagePart | StoredImagePart
+class FilePart(Frozen):
+    """A file itself as one part of a message: a PDF, a sound (wav, mp3) or a text. `data` is its bytes in base64.
+
+    Models are handed these; a conversation that lasts has a `StoredFilePart`. `pages` is how many a PDF has, if known.
+    """
+
+    type: Literal["file"] = "file"
+    name: FileName
+    media_type: MediaType
+    data: str = Field(min_length=1, pattern=r"^[A-Za-z0-9+/]+={0,2}$")
+    pages: int | None = Field(default=None, ge=1, exclude_if=is_none)
+
+    @model_validator(mode="after")
+    def _is_of_a_kind(self) -> Self:
+        if kind_of(self.media_type) in (None, "images"):
+            raise ValueError(f"{self.media_type!r} is no PDF, sound or text; a picture is an `image_url` part")
+        return self
+
+
+class StoredFilePart(Frozen):
+    """A file that the record store has, as one part of a message: it is read there for each model call.
+
+    It is the user's, or that of a tool's result (`of_result`).
+    """
+
+    type: Literal["stored_file"] = "stored_file"
+    attachment: Attachment
+    of_result: bool = Field(default=False, exclude_if=operator.not_)
+
+
+Part = TextPart | ImagePart | StoredImagePart | FilePart | StoredFilePart
+
+StoredPart = StoredImagePart | StoredFilePart
 
 Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
 
 Content = str | Parts
-"""The content of a message: text, or texts and pictures in order."""
+"""The content of a message: text, or texts, pictures and files in order."""
 
 
 class Message(Frozen):
     """One message: its role, its content, the calls it requests or the call it answers.
 
-    Only an assistant requests calls, only a tool answers one, and only a user sends pictures, as with providers.
+    Only an assistant requests calls, only a tool answers one, and only a user sends pictures and files, as with
+    providers.
     `metadata` is ours (which step and execution it belongs to) and never reaches the model. `items` are what its
     provider wants back with an answer of its own.
     """
@@ -234,16 +268,29 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The text alone, without pictures."""
+        """The text alone, without pictures and files."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
-    def shows_results(self) -> bool:
-        """Whether it shows the model pictures that tools have given, and is nobody's question."""
+    def shown_text(self) -> str:
+        """The text as people read it: with a line for each file of the user's."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(filter(None, (self.text, *(each.line for each in self.files))))
+
+    @property
+    def files(self) -> tuple[Attachment, ...]:
+        """The user's files that came with it; the record store has them."""
         parts = () if isinstance(self.content, str) else self.content
-        return self.metadata.get("is_trace") is True and any(isinstance(part, StoredImagePart) for part in parts)
+        return tuple(part.attachment for part in parts if isinstance(part, StoredFilePart) and not part.of_result)
+
+    @property
+    def shows_results(self) -> bool:
+        """Whether it shows the model pictures and files that tools have given, and is nobody's question."""
+        parts = () if isinstance(self.content, str) else self.content
+        return self.metadata.get("is_trace") is True and any(isinstance(part, StoredPart) for part in parts)
 
     def tagged(self, **tags: JsonValue) -> Message:
         """Return the message with `tags` added to its metadata."""
@@ -257,7 +304,7 @@ class Message(Frozen):
 def _check_content(role: Role, content: Content) -> None:
     """Refuse content that no payload holds or no provider accepts."""
     if isinstance(content, tuple) and role != "user" and any(not isinstance(part, TextPart) for part in content):
-        raise ValueError(f"only a user's message holds pictures, not one of the role {role!r}")
+        raise ValueError(f"only a user's message holds pictures and files, not one of the role {role!r}")
     texts = (content,) if isinstance(content, str) else tuple(_part_text(part) for part in content)
     try:
         size = sum(len(text.encode()) for text in texts)
@@ -273,8 +320,10 @@ def _part_text(part: Part) -> str:
             return part.text
         case ImagePart():
             return part.url
-        case StoredImagePart():
+        case StoredImagePart() | StoredFilePart():
             return part.attachment.name
+        case FilePart():
+            return part.data
         case _:
             assert_never(part)
 
@@ -403,6 +452,10 @@ class MessageStore(JsonForm):
         return self.with_section(rest).extended(*messages[:count], section=target)
 
 
-def user_message(text: str) -> Message:
-    """Return a message of the user's."""
-    return Message(role="user", content=text)
+def user_message(text: str, attachments: Sequence[Attachment] = ()) -> Message:
+    """Return a message of the user's, with files that the record store has."""
+    if not attachments:
+        return Message(role="user", content=text)
+    return Message(
+        role="user", content=(TextPart(text=text), *(StoredFilePart(attachment=each) for each in attachments))
+    )

@@ -24,8 +24,8 @@ from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
-from holdfast.core.conversation.pictures import picture_message
 from holdfast.core.conversation.provider_items import ProviderItems
+from holdfast.core.conversation.result_files import results_message
 from holdfast.core.conversation.stop_reasons import Continuation
 from holdfast.core.conversation.verdicts import Approval
 
@@ -316,7 +316,7 @@ class AgentStep(JsonForm):
     """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
     Output messages are derived: the assistant's message, then one answer per requested call, in request order, then one
-    with its pictures.
+    with its pictures and files.
     `overhead` is what else the step used: failed attempts of the model call, a summary made for it; its cost is in
     US dollars.
     """
@@ -339,6 +339,8 @@ class AgentStep(JsonForm):
     """What stands in the conversation in place of the text of `inference_response`, where a hook changed it."""
     pictures: Attachments = Field(default=(), exclude_if=has_none)
     """The files of its results that the model is shown as pictures."""
+    files: Attachments = Field(default=(), exclude_if=has_none)
+    """The other files of its results that the model is shown."""
     judgement: Judgement | None = Field(default=None, exclude_if=is_none)
     """What came of judging its answer, where the definition has a `critique`."""
     fallbacks: tuple[Fallback, ...] = Field(default=(), exclude_if=is_empty)
@@ -431,7 +433,8 @@ class AgentStep(JsonForm):
         )
         ended = {execution.call.id: execution for execution in self.tool_executions}
         answers = (ended[call.id].answer for call in response.tool_calls if call.id in ended)
-        return (message, *answers, *((picture_message(self.pictures),) if self.pictures else ()))
+        shown = (results_message(self.pictures, self.files),) if self.pictures or self.files else ()
+        return (message, *answers, *shown)
 
 
 class StepExecution(JsonForm):

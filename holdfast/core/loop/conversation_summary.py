@@ -9,7 +9,7 @@ is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from holdfast.core.agent.policies import SummaryPolicy
 from holdfast.core.base.append_list import AppendList
@@ -17,15 +17,20 @@ from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable, json_size
+from holdfast.core.conversation.attachments import framed_name
 from holdfast.core.conversation.messages import (
     BUFFER_SECTION,
     DEFAULT_SECTION,
     SUMMARY_SECTION,
+    FilePart,
     ImagePart,
     Message,
     MessageStore,
+    Part,
     Section,
+    StoredFilePart,
     StoredImagePart,
+    TextPart,
 )
 
 SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
@@ -161,13 +166,24 @@ def _size(line: str) -> int:
 def _line(message: Message, chars_max: int) -> str:
     """Return one message as text: its role, its content and its tool calls."""
     who = f"tool result of {message.tool_call_id}" if message.role == "tool" else message.role
-    pictures = "" if isinstance(message.content, str) else " [picture]" * _pictures(message.content)
-    lines = [f"{who}: {clamped(message.text, chars_max)}{pictures}"]
+    files = "" if isinstance(message.content, str) else "".join(_mention(part) for part in message.content)
+    lines = [f"{who}: {clamped(message.text, chars_max)}{files}"]
     lines += [
         f"{who} calls {call.name} ({call.id}): {clamped(call.arguments_text, chars_max)}" for call in message.tool_calls
     ]
     return encodable("\n".join(lines))
 
 
-def _pictures(parts: Sequence[object]) -> int:
-    return sum(isinstance(part, ImagePart | StoredImagePart) for part in parts)
+def _mention(part: Part) -> str:
+    """Return what stands for a picture or a file; its words and its bytes are not summarised."""
+    match part:
+        case TextPart():
+            return ""
+        case ImagePart() | StoredImagePart():
+            return " [picture]"
+        case FilePart():
+            return f" [file {framed_name(part.name)}]"
+        case StoredFilePart():
+            return f" {part.attachment.line}"
+        case _:
+            assert_never(part)

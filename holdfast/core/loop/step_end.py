@@ -23,7 +23,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.own_tools import critique, steps_back
 from holdfast.core.loop.pending_messages import deliver_pending
-from holdfast.core.loop.tool_replies import pictures_of
+from holdfast.core.loop.tool_replies import files_of, pictures_of
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -134,6 +134,8 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
     critique.withdraw(transition)
     if transition.rules.definition.context.images and (pictures := pictures_of(transition.step.tool_executions)):
         transition.change_step(pictures=pictures)
+    if transition.rules.definition.context.files and (files := files_of(transition.step.tool_executions)):
+        transition.change_step(files=files)
     step, execution = transition.step, transition.execution
     final = step.step_type is AgentStepType.FINAL_RESPONSE
     tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}

@@ -1,16 +1,16 @@
-"""A tool's reply as an event of the loop, and what is kept of its structure and shown of its pictures."""
+"""A tool's reply as an event of the loop, and what is kept of its structure and shown of its files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Final
 
 from holdfast.core.base.call_digest import DIGEST_PATTERN
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import json_size
-from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
+from holdfast.core.conversation.attachments import KIND_BYTES_MAX, Attachment, FileKind
 from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.loop.events import ToolReturned
 from holdfast.core.loop.transition import Transition
@@ -18,8 +18,8 @@ from holdfast.core.tools.tool_results import ToolReply, is_json
 
 _DIGEST: Final = re.compile(DIGEST_PATTERN)
 
-PICTURES_STEP_MAX: Final = 8
-"""The most pictures of one step: each can be as long as a chapter for the model."""
+FILES_STEP_MAX: Final = 8
+"""The most pictures, and the most other files, of one step: each can be as long as a chapter for the model."""
 
 
 def tool_returned(call_id: str, reply: ToolReply, started_at: datetime, at: datetime) -> ToolReturned:
@@ -66,6 +66,15 @@ def with_workspace_files(transition: Transition, execution: ToolExecution, event
 
 def pictures_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
     """Return the pictures that the calls have attached, each once: the first ones that are not too large."""
+    return _shown(executions, ("images",))
+
+
+def files_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
+    """Return the PDFs, sounds and texts that the calls have attached, as `pictures_of` the pictures."""
+    return _shown(executions, ("pdf", "audio", "text"))
+
+
+def _shown(executions: Iterable[ToolExecution], kinds: Collection[FileKind]) -> tuple[Attachment, ...]:
     files = (each for execution in executions for each in execution.attachments)
-    fitting = (each for each in files if each.is_picture and 0 < each.size <= PICTURE_BYTES_MAX)
-    return tuple({each.digest: each for each in fitting}.values())[:PICTURES_STEP_MAX]
+    fitting = (each for each in files if each.kind in kinds and 0 < each.size <= KIND_BYTES_MAX[each.kind])
+    return tuple({each.digest: each for each in fitting}.values())[:FILES_STEP_MAX]

@@ -23,7 +23,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import joined_models
-from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason
 from holdfast.core.wire.contracts import DefinitionChange, SessionStart, StopRequest
 from holdfast.core.wire.records import ExecutionRecord
@@ -457,7 +457,8 @@ def receipt(state: SessionState, message_id: str) -> Receipt | None:
 
 def spoken(message: SessionMessage) -> Message:
     """Return the conversation's form of a message, with its metadata and its id, which the model never sees."""
-    return Message(role="user", content=message.text, metadata={**message.metadata, MESSAGE_ID: message.message_id})
+    said = user_message(message.text, message.attachments)
+    return replace(said, metadata={**message.metadata, MESSAGE_ID: message.message_id})
 
 
 def _policy(state: SessionState, message: SessionMessage) -> WhileRunning:

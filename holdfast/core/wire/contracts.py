@@ -32,6 +32,7 @@ from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attachments import Attachments
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
@@ -236,6 +237,7 @@ class ExecutionInput(SparseForm):
 
     A Temporal run that continues another, or a `state`, has sealed segments as further arguments; the `question` of the
     former is empty, that of the latter can be.
+    `attachments` are files that come with the question; the record store has them.
     `subagents` are all agents that the definition, or one of those, may call or hand over to. `origin` is the digest
     of the definition that a conversation began with, where `definition` is another: after a handoff, or with the prompt
     and the model of a state. `depth_left` is how deep agents may nest below this one. `metadata` are the run's own,
@@ -245,6 +247,7 @@ class ExecutionInput(SparseForm):
     agent_id: Id
     definition: AgentDefinition
     question: str
+    attachments: Attachments = ()
     budget: ExecutionBudget
     subagents: tuple[AgentDefinition, ...] = ()
     origin: Digest | None = None

@@ -24,6 +24,7 @@ from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import Attachments, has_none
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.records import ExecutionRecord
 
@@ -106,6 +107,8 @@ class SessionMessage(Frozen):
     while_running: WhileRunning | None = None
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
     """The metadata of the execution that begins with it, as `ExecutionInput.metadata`."""
+    attachments: Attachments = Field(default=(), exclude_if=has_none)
+    """Files that come with it; the record store has them."""
 
 
 class Receipt(Frozen):

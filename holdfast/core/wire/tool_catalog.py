@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
@@ -15,10 +16,17 @@ from holdfast.core.agent.tool_selection import HookChoice, ToolChoice
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_empty, is_none
 from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.attachments import Attachment, FileKind, kinds_of
 from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
+
+
+def needed_kinds(definition: AgentDefinition, files: Iterable[Attachment]) -> tuple[FileKind, ...]:
+    """Return the kinds of files that a model must take: those sent to the agent, and the pictures that it is to see."""
+    kinds = kinds_of(files)
+    return ("images", *kinds) if definition.context.images and "images" not in kinds else kinds
 
 
 class ToolsRequest(Frozen):
@@ -40,11 +48,15 @@ class ToolsRequest(Frozen):
     code: CodeMode | None = Field(default=None, exclude_if=is_none)
     loop_tools: int = 0
     """How many tools the loop itself adds to them."""
+    files: tuple[FileKind, ...] = Field(default=(), exclude_if=is_empty)
+    """The kinds of files that its model must take."""
     at: AwareDatetime
 
     @classmethod
-    def of(cls, definition: AgentDefinition, at: datetime, mcp: Digest | None = None) -> Self:
-        """Return the request of an agent with this definition, and that catalog of MCP tools."""
+    def of(
+        cls, definition: AgentDefinition, at: datetime, mcp: Digest | None = None, files: Iterable[Attachment] = ()
+    ) -> Self:
+        """Return the request of an agent with this definition, that catalog of MCP tools, and files sent to it."""
         return cls(
             agent=definition.name,
             tools=definition.tools,
@@ -59,6 +71,7 @@ class ToolsRequest(Frozen):
             mcp=mcp,
             code=definition.code,
             loop_tools=bool(definition.subagents) + bool(definition.handoffs) + bool(definition.code),
+            files=needed_kinds(definition, files),
             at=at,
         )
 

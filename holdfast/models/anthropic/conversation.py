@@ -14,8 +14,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never, cast
 from urllib.parse import unquote_to_bytes
 
-from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
+from holdfast.core.conversation.attachments import PDF_TYPE, framed_name, kind_of, left_out
+from holdfast.core.conversation.messages import (
+    Content,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    StoredFilePart,
+    StoredImagePart,
+    TextPart,
+    ToolCall,
+)
 from holdfast.models.anthropic.answer_items import ANSWER_CALL, ANSWER_TEXT, blocks_of
+from holdfast.runtime.file_types import framed_text, sent_text
 
 CALL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The ids of calls that the API takes; other providers give ids with dots and colons."""
@@ -152,10 +164,27 @@ def _part_blocks(part: Part) -> list[Block]:
             return _texts(part.text)
         case ImagePart():
             return [{"type": "image", "source": _source(part.url)}]
-        case StoredImagePart():  # whoever calls a model without a store
+        case FilePart():
+            return _file_blocks(part)
+        case StoredImagePart() | StoredFilePart():  # whoever calls a model without a store
             return _texts(part.attachment.line)
         case _:
             assert_never(part)
+
+
+def _file_blocks(part: FilePart) -> list[Block]:
+    """Return a PDF or a text as a document; words in place of a sound, which the API does not take."""
+    kind, name = kind_of(part.media_type), framed_name(part.name)
+    if kind == "pdf":
+        source = {"type": "base64", "media_type": PDF_TYPE, "data": part.data}
+        return [{"type": "document", "source": source, "title": name}]
+    if kind == "text":
+        text = sent_text(base64.b64decode(part.data))
+        if not text.strip():
+            return _texts(framed_text(part))
+        words = {"type": "text", "media_type": "text/plain", "data": text}
+        return [{"type": "document", "source": words, "title": name}]
+    return _texts(f"[file {name}: {left_out('audio')}]")
 
 
 def _source(url: str) -> dict[str, str]:

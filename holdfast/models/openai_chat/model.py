@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from openai import AsyncOpenAI, omit
 
@@ -11,13 +11,14 @@ from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
+from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_transfer import HttpBody
 from holdfast.models.http_model import HEADERS
 from holdfast.models.openai_chat.chat_completion import read_answer
 from holdfast.models.openai_chat.chat_items import wire_messages
 from holdfast.models.openai_chat.chat_stream import StreamedAnswer
+from holdfast.models.openai_chat.content_parts import wire_content
 from holdfast.models.openai_chat.refused_calls import refused_call
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.models.openai_endpoint import OpenAIEndpoint
@@ -80,7 +81,7 @@ def _wire_messages(request: ModelRequest, route: str) -> list[dict[str, Any]]:
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": _wire_content(message.content)}
+    wire: dict[str, Any] = {"role": message.role, "content": wire_content(message.content)}
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
@@ -88,23 +89,6 @@ def _wire_message(message: Message) -> dict[str, Any]:
         # an empty text beside calls is refused by some servers, null by none
         wire["content"] = wire["content"] or None
     return wire
-
-
-def _wire_content(content: Content) -> str | list[dict[str, Any]]:
-    return content if isinstance(content, str) else [_wire_part(part) for part in content]
-
-
-def _wire_part(part: Part) -> dict[str, Any]:
-    match part:
-        case TextPart():
-            return {"type": "text", "text": part.text}
-        case ImagePart():
-            image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
-            return {"type": "image_url", "image_url": image}
-        case StoredImagePart():  # whoever calls a model without a store
-            return {"type": "text", "text": part.attachment.line}
-        case _:
-            assert_never(part)
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

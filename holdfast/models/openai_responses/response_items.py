@@ -11,11 +11,23 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, assert_never, cast
 
-from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart, ToolCall
+from holdfast.core.conversation.attachments import PDF_TYPE, framed_name, kind_of, left_out
+from holdfast.core.conversation.messages import (
+    Content,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    StoredFilePart,
+    StoredImagePart,
+    TextPart,
+    ToolCall,
+)
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models.answer_errors import UnusableAnswer
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import json_of
+from holdfast.runtime.file_types import framed_text, pdf_name
 
 API: Final = "openai_responses"
 """The name of the API in provider items."""
@@ -121,10 +133,21 @@ def _part(part: Part) -> Item:
             return {"type": "input_text", "text": part.text}
         case ImagePart():
             return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
-        case StoredImagePart():  # whoever calls a model without a store
+        case FilePart():
+            return _file(part)
+        case StoredImagePart() | StoredFilePart():  # whoever calls a model without a store
             return {"type": "input_text", "text": part.attachment.line}
         case _:
             assert_never(part)
+
+
+def _file(part: FilePart) -> Item:
+    if part.media_type == PDF_TYPE:
+        data = f"data:{PDF_TYPE};base64,{part.data}"
+        return {"type": "input_file", "filename": pdf_name(part), "file_data": data}
+    is_text = kind_of(part.media_type) == "text"
+    text = framed_text(part) if is_text else f"[file {framed_name(part.name)}: {left_out('audio')}]"
+    return {"type": "input_text", "text": text}
 
 
 def _call(call: ToolCall) -> Item:

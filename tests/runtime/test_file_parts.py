@@ -1,19 +1,22 @@
-"""The pictures of one model call: resolved by digest, the latest within bounds, words in place of the rest."""
+"""The files of one model call: resolved by digest, the latest within bounds, words in place of the rest."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.base.errors import StorageFailed
-from holdfast.core.conversation.attachments import PICTURE_BYTES_MAX, Attachment
-from holdfast.core.conversation.messages import ImagePart, Message, StoredImagePart, TextPart, user_message
-from holdfast.core.conversation.pictures import picture_message
+from holdfast.core.conversation.attachments import FILE_KINDS, PICTURE_BYTES_MAX, SENT_BYTES_MAX, Attachment
+from holdfast.core.conversation.messages import FilePart, ImagePart, Message, Part, TextPart, user_message
+from holdfast.core.conversation.result_files import results_message
+from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.attachments import MemoryAttachments
-from holdfast.runtime.pictures import PICTURES_BYTES_MAX, PICTURES_MAX, with_pictures
+from holdfast.runtime.file_parts import FILES_MAX, with_files
 from holdfast.storage.records import Records
 from tests.pictures import PNG
 
@@ -29,14 +32,26 @@ def shown(message: Message) -> list[str]:
     return [_part(part) for part in message.content[1:]]
 
 
-def _part(part: TextPart | ImagePart | StoredImagePart) -> str:
+def _part(part: Part) -> str:
     match part:
         case ImagePart():
             return part.url
         case TextPart():
             return part.text
-        case StoredImagePart():
+        case FilePart():
+            return f"{part.name} {part.media_type} {part.data}"
+        case _:
             return "stored"
+
+
+def picture_message(pictures: tuple[Attachment, ...]) -> Message:
+    return results_message(pictures, ())
+
+
+async def with_pictures(
+    messages: Sequence[Message], store: AttachmentStore | None, *, shown: bool
+) -> Sequence[Message]:
+    return await with_files(messages, store, ContextPolicy(images=shown), lambda: FILE_KINDS)
 
 
 async def test_a_picture_is_read_by_its_digest_and_messages_without_any_stay_as_they_are() -> None:
@@ -85,7 +100,7 @@ async def test_a_sound_is_no_picture_although_both_begin_alike() -> None:
 async def test_the_latest_pictures_are_shown_by_number_and_by_size() -> None:
     store = MemoryAttachments()
     pictures: list[Attachment] = []
-    for number in range(PICTURES_MAX + 2):
+    for number in range(FILES_MAX + 2):
         data = PNG + bytes([number])
         await store.write_attachment(data)
         pictures.append(picture(data, f"{number}.png"))
@@ -94,7 +109,7 @@ async def test_the_latest_pictures_are_shown_by_number_and_by_size() -> None:
     assert texts[:2] == ["[picture 0.png: not shown any more]", "[picture 1.png: not shown any more]"]
     assert all(each.startswith("data:image/png;base64,") for each in texts[2:])
 
-    count = PICTURES_BYTES_MAX // PICTURE_BYTES_MAX
+    count = SENT_BYTES_MAX // PICTURE_BYTES_MAX
     many = [each.model_copy(update={"size": PICTURE_BYTES_MAX}) for each in pictures[: count + 1]]
     messages = [picture_message((each,)) for each in many]
     texts = [shown(each)[0] for each in await with_pictures(messages, store, shown=True)]

@@ -1,0 +1,165 @@
+"""What a file is, by its content: its media type, the pages of a PDF, the words of a text. Reads no files itself."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Final
+
+from holdfast.core.conversation.attachments import (
+    AUDIO_TYPES,
+    PDF_PAGES_MAX,
+    PDF_TYPE,
+    PICTURE_TYPES,
+    FileKind,
+    framed_name,
+    kind_of,
+)
+from holdfast.core.conversation.messages import FilePart
+
+TEXT_ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys((".txt", ".log", ".ini", ".cfg", ".conf", ".rst", ".adoc", ".diff", ".patch"), "text/plain"),
+        **dict.fromkeys((".py", ".rb", ".go", ".rs", ".java", ".kt", ".swift", ".scala", ".pl", ".lua"), "text/plain"),
+        **dict.fromkeys((".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".php", ".r", ".jl", ".ts", ".tsx"), "text/plain"),
+        **dict.fromkeys((".jsx", ".sh", ".bash", ".ps1", ".sql", ".tex", ".proto", ".graphql", ".tf"), "text/plain"),
+        ".md": "text/markdown",
+        ".markdown": "text/markdown",
+        ".csv": "text/csv",
+        ".tsv": "text/tab-separated-values",
+        ".htm": "text/html",
+        ".html": "text/html",
+        ".css": "text/css",
+        ".js": "text/javascript",
+        ".json": "application/json",
+        ".jsonl": "application/jsonl",
+        ".ndjson": "application/jsonl",
+        ".xml": "application/xml",
+        ".yaml": "application/yaml",
+        ".yml": "application/yaml",
+        ".toml": "application/toml",
+    }
+)
+"""The media types of texts, which have no mark of their own, by how their names end."""
+
+MARK_BYTES: Final = 16
+"""How much of a file's beginning says what it is."""
+
+TAG_DIGITS: Final = 16
+"""How many hexadecimal digits of its digest the tags around a text have."""
+
+MP3_SYNC: Final = 0xFF
+MP3_LAYER_MASK: Final = 0xE6
+MP3_LAYER_3: Final = 0xE2
+
+UNPACKED_BYTES_MAX: Final = 8_000_000
+"""How much of a PDF's packed objects is unpacked to count its pages; beyond it they count as unknown."""
+
+_PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_OBJECTS: Final = re.compile(rb"/Type\s*/ObjStm[^>]{0,500}>>\s*stream\r?\n", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def marked_type(data: bytes) -> str | None:
+    """Return the media type that the beginning of a file says: a picture's, a PDF's, a sound's; none for others."""
+    head = data[:MARK_BYTES]
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF"):  # of pictures and of sounds, and of films, too
+        return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(head[8:12])
+    if head.startswith(b"%PDF-"):
+        return PDF_TYPE
+    is_frame = len(head) > 1 and head[0] == MP3_SYNC and head[1] & MP3_LAYER_MASK == MP3_LAYER_3
+    return "audio/mpeg" if is_frame or head.startswith(b"ID3") else None
+
+
+def is_what_it_says(data: bytes, media_type: str) -> bool:
+    """Return whether a file is of the type that it says, as far as a model goes by that.
+
+    An API refuses the whole request for a picture, a PDF or a sound that is none.
+    """
+    kind, marked = kind_of(media_type), marked_type(data)
+    if kind == "text":
+        return text_of(data) is not None
+    if kind == "audio":
+        return marked is not None and AUDIO_TYPES.get(marked) == AUDIO_TYPES[media_type]
+    return kind is not None and marked == media_type
+
+
+def type_by_name(name: str) -> str | None:
+    """Return the media type of a text by its name's ending; none for another ending."""
+    return TEXT_ENDINGS.get("." + name.rpartition(".")[2].lower()) if "." in name else None
+
+
+def kind_by_name(name: str) -> FileKind | None:
+    """Return what a file is called to be, by its name's ending."""
+    ending = name.rpartition(".")[2].lower()
+    if ending == "jpg" or f"image/{ending}" in PICTURE_TYPES:
+        return "images"
+    if ending == "pdf":
+        return "pdf"
+    if ending in AUDIO_TYPES.values():
+        return "audio"
+    return "text" if type_by_name(name) else None
+
+
+def text_of(data: bytes) -> str | None:
+    """Return the words of a text file without a byte order mark; none for what is no UTF-8 text."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def sent_text(data: bytes) -> str:
+    """Return the words of a text file as a model is sent them: `?` in place of control characters and broken bytes."""
+    return _CONTROL.sub("?", data.decode("utf-8-sig", "replace").replace("\ufffd", "?"))
+
+
+def framed_text(part: FilePart) -> str:
+    """Return a text file as a model reads it: between tags that nothing in it can end, for they hold its digest."""
+    data = base64.b64decode(part.data)
+    tag = f"file-{sha256(data).hexdigest()[:TAG_DIGITS]}"
+    opening = f'<{tag} name="{framed_name(part.name)}" type="{part.media_type}">'
+    return f"{opening}\n{sent_text(data)}\n</{tag}>"
+
+
+def pdf_name(part: FilePart) -> str:
+    """Return a PDF's name as APIs want it: with its ending."""
+    return part.name if part.name.lower().endswith(".pdf") else f"{part.name}.pdf"
+
+
+def pages_of(data: bytes) -> int | None:
+    """Return how many pages a PDF has, by the page objects in it; none where they cannot be counted."""
+    count = len(_PAGE.findall(data))
+    left = UNPACKED_BYTES_MAX
+    for objects in _packed_objects(data):
+        unpacked = _unpacked(objects, left)
+        left -= len(unpacked)
+        if left <= 0:
+            return None
+        count += len(_PAGE.findall(unpacked))
+    return min(count, PDF_PAGES_MAX) or None
+
+
+def _packed_objects(data: bytes) -> Iterator[bytes]:
+    """Yield the packed streams of objects, each with what stands behind it."""
+    for match in _OBJECTS.finditer(data):
+        end = data.find(b"endstream", match.end())
+        yield data[match.end() : end if end >= 0 else len(data)]
+
+
+def _unpacked(objects: bytes, bytes_max: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(objects, bytes_max)
+    except zlib.error:  # packed or encrypted in another way
+        return b""
