@@ -124,16 +124,17 @@ def _resolved(message: Message, read: Mapping[_Key, tuple[Part, ...]], policy: C
 
 
 def _shown(part: Part, read: Mapping[_Key, tuple[Part, ...]], policy: ContextPolicy) -> tuple[Part, ...]:
-    """Return what the model is sent for a part. A file of a user's has a line before it: what follows has no name."""
+    """Return what the model is sent for a part. A user's picture, PDF or sound has a line with its name before it."""
     if not isinstance(part, StoredPart):
         return (part,)
     file = part.attachment
     shown = read.get(_key(file)) if _is_shown(part, policy) else None
     if shown is None:
         return (_placeholder(file, "not shown any more"),)
-    if isinstance(part, StoredFilePart) and not part.of_result and not isinstance(shown[0], TextPart):
-        return (trusted(TextPart, text=file.line), *shown)
-    return shown
+    is_named = isinstance(shown[0], TextPart) or file.kind == "text"
+    if is_named or isinstance(part, StoredImagePart) or part.of_result:
+        return shown
+    return (trusted(TextPart, text=file.line), *shown)
 
 
 def _placeholder(file: Attachment, why: str) -> TextPart:
