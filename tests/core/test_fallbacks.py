@@ -9,10 +9,11 @@ from holdfast.core.agent.definition import FALLBACKS_MAX, LLM, FallbackRoute
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.retries import FALLBACK_PATIENCE_SECONDS, patience_of
 from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
-from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.provider_items import ProviderItem
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, CallTool, Finish
-from holdfast.core.loop.events import ModelFailed
+from holdfast.core.loop.events import ModelAnswered, ModelFailed
 from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS
 from holdfast.core.wire.execution_events import InferenceRequestStarted, ModelFellBack
 from tests.core.building import COMPLETED, FAILED, Run, call, stopped
@@ -128,3 +129,47 @@ def test_a_run_that_is_taken_up_again_goes_on_with_the_route_it_had_come_to() ->
     assert run.model_call == before
     run.answer("", call("a"))
     assert run.wanted(CallTool)
+
+
+def test_what_one_model_has_counted_bounds_no_call_of_another() -> None:
+    run = Run(ExecutionBudget(max_tokens=100_000), llm=ROUTES).begin("x" * 5_000)
+    run.answer("", call("a"), usage=Usage(input_tokens=3_000, output_tokens=20)).returns("a").model_fails(AWAY)
+    second = run.model_call.input_max
+    assert second is not None
+    assert second > 5_000, "a token for each byte: its own tokens are not known yet"
+    run.answer("", call("b"), usage=Usage(input_tokens=100, output_tokens=20)).returns("b")
+    first = run.model_call.input_max
+    assert first is not None
+    assert 3_000 < first < 4_000, "its own last count, and what was added since"
+    run.model_fails(AWAY)
+    again = run.model_call.input_max
+    assert again is not None
+    assert 100 < again < 1_000, "the second one has counted by now, too"
+
+
+def test_items_of_another_route_are_no_input_of_the_next() -> None:
+    run = Run(ExecutionBudget(max_tokens=100_000), llm=ROUTES).begin()
+    item = ProviderItem(route="first", api="openai_chat", body="x" * 10_000)
+    signed = InferenceResponse(tool_calls=(call("a"),), usage=Usage(input_tokens=100, output_tokens=20), items=(item,))
+    run.feed(ModelAnswered(signed, run.tick()))
+    run.returns("a")
+    first = run.model_call.input_max
+    assert first is not None
+    assert first > 10_000
+    run.model_fails(AWAY)
+    second = run.model_call.input_max
+    assert second is not None
+    assert second < 2_000
+
+
+def test_a_route_whose_window_is_too_small_is_passed_over_while_there_is_another() -> None:
+    small = FallbackRoute(model="small", context_window=100)
+    routes = LLM(model="first", fallback=(small, FallbackRoute(model="third")))
+    run = Run(llm=routes, observed=True).begin("word " * 1_000).model_fails(AWAY)
+    assert run.model_call.llm is not None
+    assert run.model_call.llm.model == "third"
+    steps = [(each.fallback.to, each.fallback.error.type) for each in run.events if isinstance(each, ModelFellBack)]
+    assert steps == [("small", AWAY.type), ("third", "ContextTooLong")]
+    only = Run(llm=LLM(model="first", fallback=(small,))).begin("word " * 1_000).model_fails(AWAY)
+    assert only.ended == FAILED
+    assert [each.type for each in only.state.errors] == ["ContextTooLong"]

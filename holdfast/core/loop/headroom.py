@@ -44,6 +44,26 @@ def count_opening(transition: Transition) -> None:
         transition.change(next_input_max=_everything(transition))
 
 
+def count_for_route(transition: Transition) -> None:
+    """Count the next model call's input where another model has counted the one before.
+
+    Models count in tokens of their own, and some get back what no other does: one's count bounds no call of another.
+    The model's own last count does, with what was added since; else the bytes of everything.
+    """
+    if not transition.counting:
+        return
+    execution, llm, most = transition.execution, transition.llm, _everything(transition) - _others_items(transition)
+    for done in reversed(execution.step_executions):
+        step = done.step
+        if step.compactions != execution.compactions:
+            break
+        if step.inference_response is not None and llm is not None and llm.model == transition.model_of(step):
+            added = transition.tokens_of(transition.store.messages[step.input_length :])
+            most = min(most, step.inference_response.usage.input_tokens + added)
+            break
+    transition.change(next_input_max=most)
+
+
 def count_summary(transition: Transition) -> None:
     """Count the next model call's input after a summary replaced old messages."""
     if transition.counting:
@@ -190,6 +210,14 @@ def _everything(transition: Transition) -> int:
     opening = opening_tokens(context.system_prompt, rules.tools, rules.own_tools, context.response_format)
     policy = rules.definition.context
     return opening + messages_tokens(compiled(transition.store, policy, transition.execution.execution_id))
+
+
+def _others_items(transition: Transition) -> int:
+    """Return what of `_everything` are items of other models' answers: they are not sent to the one that is called."""
+    model = (transition.llm.model if transition.llm else None) or ""
+    shown = compiled(transition.store, transition.rules.definition.context, transition.execution.execution_id)
+    items = (item for message in shown for item in message.items if item.route)
+    return sum(item.sent_bytes for item in items if item.route not in (model, model.partition("/")[0]))
 
 
 def _summary_input(transition: Transition) -> int:

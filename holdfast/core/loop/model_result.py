@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.core.agent.definition import LLM, FallbackRoute
 from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -11,7 +12,7 @@ from holdfast.core.conversation.steps import ErrorRecord, Fallback
 from holdfast.core.loop import limit_checks
 from holdfast.core.loop.call_ids import with_own_call_ids
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
-from holdfast.core.loop.headroom import lost_call
+from holdfast.core.loop.headroom import CONTEXT_TOO_LONG, count_for_route, lost_call, window_problem
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS
 from holdfast.core.wire.execution_events import InferenceResponseReceived, ModelFellBack
@@ -48,16 +49,24 @@ def count_failure(transition: Transition, event: ModelFailed) -> None:
 def fall_back(transition: Transition, event: ModelFailed) -> bool:
     """Have the step fall back to its next route, if there is one and the failure is no fault of the request.
 
-    What the failed attempts used is counted at the prices of the route that failed. The routes end: nothing loops.
+    What the failed attempts used is counted at the prices of the route that failed. A route whose context window is too
+    small for the call is passed over while there is another. The routes end: nothing loops.
     """
-    failed, following = transition.llm, transition.next_fallback
-    if event.error.type not in FALLBACK_ERRORS or failed is None or following is None:
+    if event.error.type not in FALLBACK_ERRORS or transition.llm is None or transition.next_fallback is None:
         return False
     count_failure(transition, event)
-    fallback = Fallback(route=failed.model or "", to=following.model, error=event.error, at=transition.at)
+    _fall_back(transition, transition.llm, transition.next_fallback, event.error)
+    while (following := transition.next_fallback) is not None and (text := window_problem(transition)):
+        error = ErrorRecord(type=CONTEXT_TOO_LONG, message=text, source="model")
+        _fall_back(transition, transition.llm, following, error)
+    count_for_route(transition)
+    return True
+
+
+def _fall_back(transition: Transition, failed: LLM, following: FallbackRoute, error: ErrorRecord) -> None:
+    fallback = Fallback(route=failed.model or "", to=following.model, error=error, at=transition.at)
     transition.change_step(fallbacks=(*transition.step.fallbacks, fallback))
     transition.emit(ModelFellBack, fallback=fallback)
-    return True
 
 
 def wasted_usage(transition: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:

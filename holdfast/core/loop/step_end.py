@@ -20,6 +20,7 @@ from holdfast.core.conversation.steps import (
     StepExecution,
 )
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop import headroom
 from holdfast.core.loop.commands import Finish
 from holdfast.core.loop.own_tools import critique, steps_back
 from holdfast.core.loop.pending_messages import deliver_pending
@@ -171,6 +172,8 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         current_step_started_at=None,
         open_calls=(),
     )
+    if step.fallbacks:  # the next step begins with the first model
+        headroom.count_for_route(transition)
     steps_back.take_place(transition)
 
 

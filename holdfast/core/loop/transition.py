@@ -97,6 +97,11 @@ class Transition:
         llm, step = self._before.llm, self.execution.current_step
         return llm if llm is None or step is None else llm.after(len(step.fallbacks))
 
+    def model_of(self, step: AgentStep) -> str | None:
+        """Return the model that answered `step`, by the name that the definition has for it."""
+        llm = self._before.llm
+        return None if llm is None else llm.after(len(step.fallbacks)).model
+
     @property
     def next_fallback(self) -> FallbackRoute | None:
         """The route that the step under way falls back to next; none where there is no further one."""
