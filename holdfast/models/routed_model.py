@@ -29,6 +29,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import model_from
+from holdfast.models.prompted.model import PromptedModel
 from holdfast.models.route_choice import RouteChoice, chosen_route, provider_route, settings_of
 from holdfast.models.route_prices import RoutedPrices
 from holdfast.models.route_rests import RouteRests
@@ -211,7 +212,7 @@ class RoutedModel(RoutingModel):
         """Return the client of a route, which is made once. Raises InvalidInput, MissingPart."""
         with self._making:
             if (model := self._made.get(choice.name)) is None:
-                model = self._made[choice.name] = _model_of(choice, self._environment)
+                model = self._made[choice.name] = _able(_model_of(choice, self._environment), choice.route)
             return model
 
     async def close(self) -> None:
@@ -234,6 +235,11 @@ def _model_of(choice: RouteChoice, environment: Mapping[str, str]) -> Model:
     _check_installed(api, choice.name)
     make: Callable[[ProviderSettings], Model] = getattr(import_module("holdfast.models"), api.model)
     return make(settings)
+
+
+def _able(model: Model, route: Route) -> Model:
+    """Return the model of a route that says what it can do as one that is asked for nothing else."""
+    return model if route.capabilities is None else PromptedModel(model, route.capabilities)
 
 
 def _check_installed(api: ModelApi, route: str) -> None:

@@ -128,7 +128,8 @@ class Route(Frozen):
     without a `key` is called without one: the key of another endpoint is never sent there.
 
     `prices`, `context_window` and `max_output_tokens` are those of `model`. `capabilities` lists what it can do, none
-    leaves it open; one without `stream` is not asked to stream, and one without `images`, `pdf` or `audio` gets none.
+    leaves it open. One without `images`, `pdf` or `audio` gets no such files; what else it lacks is asked for by other
+    means (`holdfast.models.prompted`).
     """
 
     api: Entry

@@ -32,6 +32,12 @@ def checked(response: InferenceResponse, response_format: ResponseFormat) -> Inf
     return replace(response, format_problem=problem)
 
 
+def unusable(response: InferenceResponse, problem: str) -> InferenceResponse:
+    """Return `response` as an answer that the model is asked for again, told `problem`; its calls do not run."""
+    text = _line(problem)
+    return replace(response, tool_calls=(), finish_reason=TOOL_USE_FAILED, format_problem=text)
+
+
 def format_problem(text: str, response_format: ResponseFormat) -> str | None:
     """Return why `text` does not fit `response_format`, none when it does. Never raises.
 

@@ -10,12 +10,13 @@ from anthropic import transform_schema
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
+from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.model_options import forces_calls
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.anthropic.conversation import Block, Turn, begins_with_thinking, system_texts, turns
+from holdfast.models.prompted.answer_prompt import answer_instruction
 from holdfast.models.strict_tools import can_be_strict
 
 THINKING_TOKENS_MIN: Final = 1_024
@@ -27,12 +28,6 @@ MARKED_TURNS: Final = 2
 Tools and prompt have a mark each, and the API takes four. It looks for what it has cached at most 20 blocks before a
 mark, and a step can have more: the mark of the turn before is then where the last call ended.
 """
-
-JSON_INSTRUCTION: Final = "Answer with a JSON object and nothing else."
-"""Appended to the system prompt for an answer in JSON without a schema."""
-
-SCHEMA_INSTRUCTION: Final = "Answer with JSON and nothing else. It must be valid for this JSON Schema:"
-"""The same for a schema that the provider is not asked to enforce."""
 
 FORCES: Final = {"required": "any", "auto": "auto", "none": "none"}
 """The API's words for `llm.tool_choice`; any other is a tool's name."""
@@ -142,14 +137,10 @@ def _tool(tool: ToolSchema, *, strict: bool) -> Block:
 
 def _form(form: ResponseFormat) -> tuple[dict[str, Any] | None, str]:
     """Return the API's own form of the answer, where it is to enforce it, and the words that ask for it otherwise."""
-    if isinstance(form, JsonObjectFormat):
-        return None, JSON_INSTRUCTION
-    if isinstance(form, JsonSchemaFormat):
+    if isinstance(form, JsonSchemaFormat) and form.strict:
         schema = cast("dict[str, Any]", json.loads(json.dumps(dict(form.json_schema))))
-        if form.strict:
-            try:
-                return {"type": "json_schema", "schema": transform_schema(schema)}, ""
-            except ValueError as error:
-                raise InvalidInput(f"the API cannot enforce the response format: {error}; drop `strict`") from None
-        return None, f"{SCHEMA_INSTRUCTION}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
-    return None, ""
+        try:
+            return {"type": "json_schema", "schema": transform_schema(schema)}, ""
+        except ValueError as error:
+            raise InvalidInput(f"the API cannot enforce the response format: {error}; drop `strict`") from None
+    return None, answer_instruction(form)

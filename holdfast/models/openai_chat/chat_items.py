@@ -12,11 +12,12 @@ there as their length alone, and calls by their place: the message has both, and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Final, cast
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, TEXT_CHARS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.provider_items import ProviderItem
@@ -127,6 +128,24 @@ def json_chars(value: object) -> int:
         return len(json.dumps(value))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def with_calls_moved(items: Iterable[ProviderItem], kept: Sequence[int]) -> tuple[ProviderItem, ...]:
+    """Return the items of an answer that keeps only the calls at the places `kept`; other APIs' items know these."""
+    return tuple(_with_calls_moved(item, kept) if item.api == API else item for item in items)
+
+
+def _with_calls_moved(item: ProviderItem, kept: Sequence[int]) -> ProviderItem:
+    try:
+        body = _fields(json.loads(item.body))
+    except (ValueError, RecursionError):  # no answer of ours
+        return item
+    if "calls" not in body:
+        return item
+    extra = _fields(body.pop("calls"))
+    moved = {str(new): extra[str(old)] for new, old in enumerate(kept) if str(old) in extra}
+    whole = {**body, **({"calls": moved} if moved else {})}
+    return replace(item, body=json.dumps(whole, ensure_ascii=False, separators=(",", ":")))
 
 
 # --- the way back
