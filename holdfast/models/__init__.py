@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.models.anthropic.model import Anthropic
     from holdfast.models.openai_chat.model import OpenAIChat
     from holdfast.models.openai_responses.model import OpenAIResponses
+    from holdfast.models.pydantic_ai.model import PydanticAIModel
 
 __all__ = [
     "AnswerPart",
@@ -25,6 +26,7 @@ __all__ = [
     "OpenAIChat",
     "OpenAIResponses",
     "ProviderSettings",
+    "PydanticAIModel",
 ]
 
 
@@ -34,7 +36,8 @@ __getattr__ = lazy_names(
         "OpenAIChat": "openai_chat.model",
         "OpenAIResponses": "openai_responses.model",
         "Anthropic": "anthropic.model",
+        "PydanticAIModel": "pydantic_ai.model",
     },
-    {"openai": "openai", "anthropic": "anthropic"},
+    {"openai": "openai", "anthropic": "anthropic", "pydantic_ai": "pydantic-ai"},
     "this model",
 )

@@ -74,6 +74,11 @@ class ProviderSettings:
         )
 
     @property
+    def has_no_access(self) -> bool:
+        """Whether there is neither an address nor a key, and nobody who would find them."""
+        return self.base_url is None and self.api_key is None and not self.api.finds_access
+
+    @property
     def endpoint(self) -> str:
         """The address as it may be shown in an error: without user, password and query."""
         if self.base_url is None:
@@ -86,11 +91,15 @@ class ProviderSettings:
     @property
     def key_name(self) -> str:
         """Where a person looks for the key."""
+        if self.api.finds_access and self.api_key is None:
+            return "the key that its provider has"
         return f"the key of the route {self.route!r}" if self.route else f"{self.api.key_variable} of the worker"
 
     @property
     def address_name(self) -> str:
         """Where a person looks for the address."""
+        if self.api.finds_access:
+            return "the address that its provider has"
         return f"the base_url of the route {self.route!r}" if self.route else self.api.base_url_variable
 
     @property

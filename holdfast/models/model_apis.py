@@ -36,6 +36,8 @@ class ModelApi:
     """Which kinds of files it takes in messages."""
     provider: str = ""
     """The provider's name in traces and in the price table, where it is not the API's."""
+    finds_access: bool = False
+    """Whether its client finds the address and the key by itself, in variables of its own."""
     version: str = ""
     """The end of the path of its addresses that one may leave out, as its vendor's client does: `/v1`."""
 
@@ -102,8 +104,22 @@ ANTHROPIC: Final = ModelApi(
 )
 """Messages, as Anthropic and some gateways serve it."""
 
+PYDANTIC_AI: Final = ModelApi(
+    name="pydantic_ai",
+    title="Pydantic AI",
+    base_url="",
+    variables="PYDANTIC_AI",
+    package="pydantic_ai",
+    extra="pydantic-ai",
+    model="PydanticAIModel",
+    headers=lambda key: {"Authorization": f"Bearer {key}"},
+    options=frozenset(OPTIONS) - {"verbosity"},
+    finds_access=True,
+)
+"""Whatever Pydantic AI speaks; models have its names, such as `bedrock:...`, which name the provider."""
+
 APIS: Final[Mapping[str, ModelApi]] = MappingProxyType(
-    {each.name: each for each in (OPENAI, OPENAI_RESPONSES, ANTHROPIC)}
+    {each.name: each for each in (OPENAI, OPENAI_RESPONSES, ANTHROPIC, PYDANTIC_AI)}
 )
 """All supported APIs; a further one is a package beside `openai_chat` and an entry here."""
 

@@ -65,7 +65,7 @@ def settings_of(choice: RouteChoice, environment: Mapping[str, str]) -> Provider
     if route.base_url is None and route.key is None:
         read = ProviderSettings.from_environment(environment, api)
         base_url, key = read.base_url, read.api_key
-        if base_url is None and key is None:
+        if base_url is None and key is None and not api.finds_access:
             raise InvalidInput(f"{where} needs the variable {api.key_variable}, which is not set; {_SET_IT}")
     else:
         base_url, key = route.base_url, _key(route, environment, where)

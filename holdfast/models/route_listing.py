@@ -57,7 +57,7 @@ def listings(model: RoutedModel, environment: Mapping[str, str]) -> list[RouteLi
     prices = prices_of(model, environment)
     lines: list[RouteListing] = []
     own = model.settings
-    if own is not None and (own.base_url is not None or own.api_key is not None):
+    if own is not None and not own.has_no_access:
         key = "present" if own.api_key else "none"
         known = (prices.of(None), prices.window_of(None))
         lines.append(RouteListing("", own.api.name, own.model, own.endpoint, key, "", *known))

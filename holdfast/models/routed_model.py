@@ -191,7 +191,7 @@ class RoutedModel(RoutingModel):
 
     def _own_problem(self, llm: LLM) -> str:
         own = self.settings
-        if self._routes and own is not None and own.base_url is None and own.api_key is None:
+        if self._routes and own is not None and own.has_no_access:
             without = "and the worker has no model of its own"
             if llm.model is None:
                 return f"llm.model names no route, {without}; {suggestion('', self._routes)}"

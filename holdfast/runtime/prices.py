@@ -54,6 +54,18 @@ DEFAULT_PROVIDER: Final = "openai"
 MODEL_NAMES_PROVIDER: Final = "litellm"
 """The table's name of a gateway whose models are named `provider/model`."""
 
+NAMES_BEGIN_WITH_PROVIDER: Final = "pydantic_ai"
+"""The API whose models are named `provider:model`."""
+
+TABLE_PROVIDERS: Final[Mapping[str, str]] = {
+    "bedrock": "aws",
+    "google-cloud": "google",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "xai": "x-ai",
+}
+"""The table's names of such providers, where they are others."""
+
 _OVERRIDES: Final = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=200)], Prices])
 
 
@@ -183,6 +195,9 @@ def _listed(model: str, base_url: str | None, provider: str | None) -> tuple[Pro
     from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
 
     table = DataSnapshot(providers, from_auto_update=False)
+    if provider == NAMES_BEGIN_WITH_PROVIDER:
+        prefix, _, name = model.partition(":")
+        provider, model = (TABLE_PROVIDERS.get(prefix, prefix), name) if name else (None, model)
     at_endpoint = (provider, None) if base_url is None else (None, base_url)
     for owner_id, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
         try:

@@ -260,6 +260,7 @@ class _Request(_Strict):
     output_config: _OutputConfig | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     metadata: dict[str, Any] | None = None
+    cache_control: _CacheControl | None = None
     stream: bool = False
 
     @model_validator(mode="after")
@@ -272,7 +273,7 @@ class _Request(_Strict):
             raise ValueError("tool_choice: may only be specified while providing tools")
         if chosen is not None and chosen not in names:
             raise ValueError(f"Tool '{chosen}' not found in provided tools")
-        marked = [*self.tools, *(self.system if isinstance(self.system, tuple) else ())]
+        marked = [self, *self.tools, *(self.system if isinstance(self.system, tuple) else ())]
         marked += [block for turn in self.messages for block in turn.blocks]
         marks = sum(getattr(each, "cache_control", None) is not None for each in marked)
         if marks > MARKS_MAX:

@@ -142,10 +142,13 @@ def marked_tokens(request: Mapping[str, Any], prompt: int) -> tuple[int, int]:
     marked; the rest up to the last mark is written. Tokens are shared out by bytes.
     """
     messages: list[dict[str, Any]] = request["messages"]
+    answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
     ends = [_size(messages[: place + 1]) for place, each in enumerate(messages) if _is_marked(each)]
+    if request.get("cache_control"):  # marks the end of each request
+        ends += [_size(messages[: answers[-1]])] if answers else []
+        ends.append(_size(messages))
     if not ends or prompt <= 0:
         return 0, 0
-    answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
     before = _size(messages[: answers[-1]]) if answers else 0
     head = len(json.dumps([request.get("tools"), request.get("system")]))
     whole = head + _size(messages)

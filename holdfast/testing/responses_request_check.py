@@ -19,6 +19,7 @@ from holdfast.testing.response_format_check import FunctionSpec, SchemaSpec
 from holdfast.testing.wire_format import Refusal
 
 OUTPUT_TOKENS_MIN = 16
+STORED_IDS = ("rs_", "msg_", "fc_")
 NOT_STORED = "Item with id '{}' not found. Items are not persisted when `store` is set to false."
 ROLES = frozenset({"user", "assistant", "system", "developer"})
 
@@ -211,6 +212,8 @@ def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
         request["input"] = [{"role": "user", "content": request["input"]}]
     if unknown := sorted(request.keys() - ResponsesRequest.model_fields.keys()):
         return Refusal(f"Unknown parameter: '{unknown[0]}'.", unknown[0], "unknown_parameter")
+    if request.get("store") is not False and isinstance(request.get("input"), list):
+        request["input"] = [_stored(item) for item in request["input"]]
     try:
         parsed = ResponsesRequest.model_validate_json(json.dumps(request))
         if refusal := _ids_problem(parsed):
@@ -222,6 +225,18 @@ def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
     except ValueError as problem:
         return Refusal(f"{problem}.", "input")
     return {**request, "messages": script_messages(request)}
+
+
+def _stored(item: object) -> object:
+    """Return an item that the API has stored as it stands for: it may come back by its id, in the answer's form."""
+    fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+    if not str(fields.get("id", "")).startswith(STORED_IDS):
+        return item
+    parts = cast("list[dict[str, Any]]", fields.get("content") or [])
+    if fields.get("role") == "assistant" and isinstance(parts, list):  # pyright: ignore[reportUnnecessaryIsInstance]
+        texts = [part["text"] for part in parts if part.get("type") == "output_text"]
+        return {"role": "assistant", "content": "".join(texts)}
+    return {name: value for name, value in fields.items() if name != "id"}
 
 
 def _ids_problem(request: ResponsesRequest) -> Refusal | None:

@@ -78,6 +78,7 @@ def _usage(turn: Reply) -> dict[str, Any] | None:
         "output_tokens": made,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": sent + made,
+        **turn.usage_details,
     }
 
 

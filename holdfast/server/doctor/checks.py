@@ -100,7 +100,9 @@ async def _model() -> list[Finding]:
     settings = await machine_facts.apart(
         partial(ProviderSettings.from_environment, api=api)
     )  # the key can be in a file
-    if settings.api_key is None and settings.base_url is None:
+    if api.finds_access:
+        return [machine_findings.own_model(settings.model or api.name)]
+    if settings.has_no_access:
         return [machine_findings.no_endpoint(api)]
     return [machine_findings.model_endpoint(await machine_facts.apart(partial(endpoint_facts.ask, settings)))]
 

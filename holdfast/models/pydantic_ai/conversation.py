@@ -1,0 +1,115 @@
+"""A conversation in Pydantic AI's terms: requests and responses, made of parts. Sends nothing.
+
+Each provider's rules are Pydantic AI's business (`Model.prepare_messages`, and its clients). Two that differ between
+providers are kept for all: a conversation begins and ends with a user or a tool, and no message is blank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart
+from holdfast.models.pydantic_ai.answer_parts import EMPTY, answer_of
+
+CONTINUE: Final = "Continue."
+"""The user's words where there are none: before an answer that comes first, and behind one that comes last."""
+
+
+def history(
+    messages: Sequence[Message], system_prompt: str, *, route: str, system: str, url: str | None
+) -> list[ModelMessage]:
+    """Return the conversation; an answer has its own items where this `route`'s provider `system` at `url` gave it.
+
+    Raises InvalidInput for a picture that cannot be read.
+    """
+    result: list[ModelMessage] = []
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    for message in messages:
+        if message.role == "assistant":
+            if not any(isinstance(part, UserPromptPart) for part in _last_parts(result)) and not _answered(result):
+                _add(result, UserPromptPart(CONTINUE))
+            result.append(answer_of(message, route=route, system=system, url=url))
+        else:
+            _add(result, _request_part(message, names))
+    if not result or isinstance(result[-1], ModelResponse):
+        _add(result, UserPromptPart(CONTINUE))
+    last = result[-1]
+    if isinstance(last, ModelRequest):
+        last.instructions = system_prompt or None
+    return result
+
+
+def _answered(result: Sequence[ModelMessage]) -> bool:
+    return any(isinstance(each, ModelResponse) for each in result)
+
+
+def _last_parts(result: Sequence[ModelMessage]) -> Sequence[object]:
+    return result[-1].parts if result else ()
+
+
+def _add(result: list[ModelMessage], part: ModelRequestPart) -> None:
+    """Add a part to the request that is being made, or to a new one behind an answer."""
+    if result and isinstance(last := result[-1], ModelRequest):
+        last.parts = [*last.parts, part]
+    else:
+        result.append(ModelRequest(parts=[part]))
+
+
+def _request_part(message: Message, names: dict[str, str]) -> ModelRequestPart:
+    match message.role:
+        case "system":
+            return SystemPromptPart(message.text)
+        case "user":
+            return UserPromptPart(_content(message.content))
+        case "tool":
+            called = message.tool_call_id or ""
+            return ToolReturnPart(tool_name=names.get(called, ""), content=message.text, tool_call_id=called)
+        case "assistant":
+            raise AssertionError("an answer is no part of a request")
+        case _:
+            assert_never(message.role)
+
+
+def _content(content: Content) -> str | list[UserContent]:
+    if isinstance(content, str):
+        return content if content.strip() else EMPTY
+    return [_part(part) for part in content]
+
+
+def _part(part: Part) -> UserContent:
+    match part:
+        case TextPart():
+            return part.text if part.text.strip() else EMPTY
+        case ImagePart():
+            return _picture(part)
+        case StoredImagePart():  # whoever calls a model without a store
+            return part.attachment.line
+        case _:
+            assert_never(part)
+
+
+def _picture(part: ImagePart) -> UserContent:
+    detail = {"detail": part.detail} if part.detail else None
+    if not part.url.startswith("data:"):
+        return ImageUrl(part.url, vendor_metadata=detail)
+    try:
+        picture = BinaryContent.from_data_uri(part.url)
+    except ValueError as error:
+        raise InvalidInput(f"a picture of the conversation is no `data:` address of base64: {error}") from None
+    picture.vendor_metadata = detail
+    return picture
