@@ -28,6 +28,9 @@ BROKEN: Mapping[str, bytes] = {
     "latin.md": "Grüße".encode("latin-1"),
     "long.md": b"x" * 70_000,
     "state.json": b'{"state": {"format": 7, "agent_id": 1}}',
+    "fake.pdf": b"no pdf",
+    "empty.csv": b"",
+    "noise": b"\x7fELF",
     "code.yaml": b'name: !!python/object/apply:os.system ["touch executed"]',
 }
 MODULES: Mapping[str, str] = {
@@ -59,9 +62,20 @@ def in_broken(name: str) -> tuple[str, ...]:
     return run(name, QUESTION, "--agents", "broken")
 
 
+def attaching(*files: str) -> tuple[str, ...]:
+    return run("assistant", QUESTION, *(each for file in files for each in ("--attach", file)))
+
+
 DEV = ("dev", "--port", "0", "--ui-port", "0")
 
 CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
+    # files that come with a message
+    "attached folder": (attaching("broken"), Refused(told=("broken cannot be attached", "Is a directory"))),
+    "no such file": (attaching("nothing.pdf"), Refused(told=("nothing.pdf cannot be attached", "No such file"))),
+    "empty file": (attaching("broken/empty.csv"), Refused(told=("'empty.csv' is empty", "attach a file with content"))),
+    "no PDF": (attaching("broken/fake.pdf"), Refused(told=("'fake.pdf' is called a PDF", "convert or rename"))),
+    "unknown kind": (attaching("broken/noise"), Refused(told=("'noise' is of no kind that models take", "attach PDF"))),
+    "too many files": (attaching(*["my_tools.py"] * 17), Refused(told=("more than 16 files",), also_json=True)),
     # agents
     "unknown agent": (run("assistent"), Refused(told=("'assistent'", "did you mean 'assistant'?"), also_json=True)),
     "missing folder": (run("assistant", QUESTION, "--agents", "nowhere"), Refused(told=("nowhere", "not exist"))),

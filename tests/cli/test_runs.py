@@ -19,6 +19,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from tests.cli.page import examples, keys
 from tests.cli.program import Project, Running
+from tests.sent_files import pdf
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
@@ -95,6 +96,26 @@ def test_run_reads_the_question_from_standard_input(project: Project, client: Ho
     ended = project.run("run", "assistant", "-", "--json", said=question)
     assert ended.code == 0
     assert asyncio.run(client.state(ended.document["execution_id"])).messages[0].content == question
+
+
+def test_run_and_send_attach_files(project: Project, client: Holdfast) -> None:
+    (project.folder / "paper.pdf").write_bytes(pdf(2))
+    (project.folder / "notes.csv").write_text("a,b\n")
+    files = ("--attach", "paper.pdf", "--attach", "notes.csv")
+    ended = project.run("run", "clerk", "Read them.", *files, "--json")
+    assert (ended.code, ended.err) == (0, ""), ended
+    state = asyncio.run(client.state(str(ended.document["execution_id"])))
+    assert [(each.name, each.media_type, each.pages) for each in state.messages[0].files] == [
+        ("paper.pdf", "application/pdf", 2),
+        ("notes.csv", "text/csv", None),
+    ]
+    transcript = project.run("show", state.running.execution_id, "--transcript").out
+    assert "[attached: notes.csv, text/csv, 4 bytes]" in transcript
+    agent_id = str(uuid4())
+    sent = project.run("send", agent_id, "Read it.", "--agent", "clerk", "--attach", "paper.pdf")
+    assert (sent.code, sent.err) == (0, ""), sent
+    said = asyncio.run(client.agent(agent_id).messages())[0]
+    assert [each.name for each in said.files] == ["paper.pdf"]
 
 
 def test_run_takes_a_definition_file(project: Project) -> None:

@@ -121,7 +121,7 @@ async def test_the_fake_of_chat_completions_refuses_what_is_no_sound() -> None:
 
 
 def test_a_route_says_what_its_model_takes_and_its_api_what_none_does() -> None:
-    table = {
+    table: dict[str, dict[str, Any]] = {
         "gpt": {"api": "openai_chat", "model": "m", "base_url": "http://localhost:1/v1"},
         "blind": {
             "api": "openai_chat",

@@ -164,7 +164,7 @@ async def test_the_files_of_results_are_shown_where_the_agent_says_so(serve: Ser
 @asynccontextmanager
 async def deaf(settings: Settings, endpoint: FakeAnthropic) -> AsyncGenerator[tuple[Holdfast, RoutedModel]]:
     """A worker whose route `claude` takes no sounds, and whose route `blind` takes texts alone."""
-    route = {"api": "anthropic", "model": "m", "base_url": endpoint.base_url}
+    route: dict[str, Any] = {"api": "anthropic", "model": "m", "base_url": endpoint.base_url}
     table = {"claude": route, "blind": {**route, "capabilities": ["stream", "tools"]}}
     model = RoutedModel(OpenAIChat(ProviderSettings()), routes_from(table, {}), {})
     client = await Holdfast.connect(settings)

@@ -76,5 +76,10 @@ def files_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
 
 def _shown(executions: Iterable[ToolExecution], kinds: Collection[FileKind]) -> tuple[Attachment, ...]:
     files = (each for execution in executions for each in execution.attachments)
-    fitting = (each for each in files if each.kind in kinds and 0 < each.size <= KIND_BYTES_MAX[each.kind])
+    fitting = (each for each in files if _fits(each, kinds))
     return tuple({each.digest: each for each in fitting}.values())[:FILES_STEP_MAX]
+
+
+def _fits(file: Attachment, kinds: Collection[FileKind]) -> bool:
+    kind = file.kind
+    return kind is not None and kind in kinds and 0 < file.size <= KIND_BYTES_MAX[kind]
