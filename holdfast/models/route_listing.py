@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.model import ModelRequest, problem_with
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.messages import user_message
@@ -85,10 +85,12 @@ async def tried(model: RoutedModel, names: list[str]) -> dict[str, RouteTry]:
 async def _tried(model: RoutedModel, name: str) -> RouteTry:
     llm = LLM(model=name or None)
     request = ModelRequest(llm, "", (user_message(QUESTION),), (), TRIED_TOKENS_MAX)
-    started_at, tokens, error = perf_counter(), 0, ""
+    tokens = 0
+    error = await asyncio.to_thread(problem_with, model, llm)  # imports the client, which is no time of the endpoint's
+    started_at = perf_counter()
     try:
-        async with asyncio.timeout(TRIED_SECONDS_MAX):
-            if not (error := await asyncio.to_thread(model.problem, llm)):
+        if not error:
+            async with asyncio.timeout(TRIED_SECONDS_MAX):
                 tokens = (await model(request)).usage.total_tokens
     except TimeoutError:
         error = f"no answer within {TRIED_SECONDS_MAX:g} s"

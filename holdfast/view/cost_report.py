@@ -115,7 +115,7 @@ def own_lines(state: AgentState, agent: str) -> Iterator[CostLine]:
     handoffs = {each.step_number: each.to_agent for each in execution.handoffs}
     agent = execution.handoffs[0].from_agent if execution.handoffs else state.active_agent or agent
     for step in (*(each.step for each in execution.step_executions), *current):
-        yield _of_step(step, agent, state.llm.model if state.llm else None)
+        yield from _of_step(step, agent, state.llm.model if state.llm else None)
         agent = handoffs.get(step.number, agent)
 
 
@@ -221,13 +221,21 @@ async def _recorded(client: Holdfast, record: ExecutionRecord) -> CostReport:
     return of_execution(await client.recorded_state(record), recorded_run(record))
 
 
-def _of_step(step: AgentStep, agent: str, model: str | None) -> CostLine:
+def _of_step(step: AgentStep, agent: str, model: str | None) -> Iterator[CostLine]:
     response = step.inference_response or step.partial_response
-    name = (response.model if response else "") or model or WORKERS_MODEL
-    used = (response.usage if response else NOTHING_USED) + step.overhead
-    cost = ((response.cost if response else None) or 0.0) + step.overhead_cost
-    unpriced = bool({name, model, WORKERS_MODEL} & set(step.unpriced))
-    return CostLine(agent, name, 1 if step.inference_response is not None else 0, used, cost, unpriced)
+    used, cost = step.overhead, step.overhead_cost
+    for each in step.fallbacks:  # each model's failed attempts are its own
+        model = each.route or WORKERS_MODEL
+        used, cost = _less(used, each.usage), max(0.0, cost - each.cost)
+        if each.usage.total_tokens:
+            yield CostLine(agent, model, 0, each.usage, each.cost, model in step.unpriced)
+        model = each.to
+    if response is not None:
+        used, cost = used + response.usage, cost + (response.cost or 0.0)
+    calls = 0 if step.inference_response is None else 1
+    if calls or used.total_tokens or not step.fallbacks:
+        name = (response.model if response else "") or model or WORKERS_MODEL
+        yield CostLine(agent, name, calls, used, cost, bool({name, model, WORKERS_MODEL} & set(step.unpriced)))
 
 
 def _less(whole: Usage, part: Usage) -> Usage:

@@ -227,7 +227,9 @@ steps = st.builds(
     revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
     pictures=st.lists(attachments, max_size=2).map(tuple),
     files=st.lists(attachments, max_size=2).map(tuple),
-    fallbacks=st.lists(st.builds(Fallback, route=ids, to=ids, error=errors, at=moments), max_size=2).map(tuple),
+    fallbacks=st.lists(
+        st.builds(Fallback, route=ids, to=ids, error=errors, at=moments, usage=usages, cost=st.floats(0, 1)), max_size=2
+    ).map(tuple),
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations

@@ -87,6 +87,8 @@ def test_attempts_are_counted_at_the_prices_of_their_route() -> None:
     answered = Usage(input_tokens=100, output_tokens=20)
     assert run.state.usage == WASTED + answered
     assert run.state.cost == pytest.approx(DEAR.cost(WASTED) + CHEAP.cost(answered))
+    assert run.state.last_step is not None
+    assert [(each.usage, each.cost) for each in run.state.last_step.fallbacks] == [(WASTED, DEAR.cost(WASTED))]
     assert run.state.cost == pytest.approx((1_000 * 10 + 10 * 100 + 100 * 1 + 20 * 10) / TOKENS_PRICED)
 
 

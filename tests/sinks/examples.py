@@ -155,6 +155,8 @@ EVENTS: tuple[AnyObserved, ...] = (
             to="claude-y",
             error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model"),
             at=AT,
+            usage=Usage(input_tokens=400, output_tokens=20, estimated_tokens=20),
+            cost=0.0014,
         ),
     ),
     AnswerJudged(

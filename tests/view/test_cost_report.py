@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.view.cost_report import ELSEWHERE, CostReport, of_execution, to_dict
 from holdfast.view.run_view import run_view
 from tests.core.building import Run, call, handoff, spawn
@@ -16,6 +17,7 @@ USED = Usage(
     input_tokens=10_000, output_tokens=1_000, cached_tokens=8_000, cache_write_tokens=1_500, reasoning_tokens=600
 )
 COST = 0.0015 + 0.0024 + 0.005625 + 0.015
+AWAY = ErrorRecord(type="ProviderUnavailable", message="we are moving house", source="model")
 HELPER = AgentDefinition(name="helper")
 
 
@@ -82,3 +84,16 @@ def test_the_reports_of_several_executions_add_up() -> None:
     both = one + one
     assert (both.executions, both.usage, both.cost) == (2, one.usage + one.usage, 2 * one.cost)
     assert [each.calls for each in both.lines] == [2]
+
+
+def test_the_failed_attempts_of_a_model_that_another_stood_in_for_are_its_own() -> None:
+    routes = LLM(model="big", prices=PRICES, fallback=(FallbackRoute(model="gone"), FallbackRoute(model="nobodys")))
+    run = Run(llm=routes).begin().model_fails(AWAY, wasted=USED).model_fails(AWAY)
+    run.answer("done", usage=Usage(input_tokens=100, output_tokens=20), wasted=Usage(input_tokens=7))
+    report = report_of(run.state)
+    assert [(each.model, each.calls, each.usage.total_tokens, each.unpriced) for each in report.lines] == [
+        ("big", 0, USED.total_tokens, False),
+        ("nobodys", 1, 127, True),
+    ]
+    assert [each.cost for each in report.lines] == [pytest.approx(COST), 0]
+    assert sum((each.usage for each in report.lines), Usage()) == run.state.usage

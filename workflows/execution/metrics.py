@@ -67,8 +67,9 @@ class ExecutionMetrics:
         self._add(metric_definitions.UNKEPT, 1)
 
     def _count_use(self, before: AgentState, after: AgentState) -> None:
-        step = after.execution.current_step if after.execution else None
-        asked = after.llm.after(len(step.fallbacks)) if after.llm and step else after.llm
+        # whose call it was: what comes of it ends the step, or has it fall back to another
+        step = before.execution.current_step if before.execution else None
+        asked = before.llm.after(len(step.fallbacks)) if before.llm and step else after.llm
         model = {"model": MODELS.of((asked.model if asked else None) or metric_definitions.DEFAULT_MODEL)}
         tokens_in = after.usage.input_tokens - before.usage.input_tokens
         tokens_out = after.usage.output_tokens - before.usage.output_tokens

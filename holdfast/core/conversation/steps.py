@@ -17,7 +17,7 @@ from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
 from holdfast.core.base.truncation import reference_of
-from holdfast.core.base.usage import Usage
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.amounts import WORKERS_MODEL
 from holdfast.core.conversation.attachments import Attachments, has_none, with_attachments
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
@@ -287,16 +287,22 @@ ANSWER_HELD_BACK: Final = "AnswerHeldBack"
 """The type of the error of a step whose answer does not count, as its hooks were cut off or failed."""
 
 
+def _is_nothing(usage: Usage) -> bool:
+    return usage == NOTHING_USED
+
+
 class Fallback(Frozen):
     """The route `route` could not answer, for `error`, and the step asked `to` instead.
 
-    An empty `route` is the worker's own model.
+    An empty `route` is the worker's own model. `usage` is what its failed attempts used, `cost` that in US dollars.
     """
 
     route: str
     to: str
     error: ErrorRecord
     at: AwareDatetime
+    usage: Usage = Field(default=NOTHING_USED, exclude_if=_is_nothing)
+    cost: float = Field(default=0.0, ge=0, exclude_if=operator.not_)
 
     @property
     def line(self) -> str:

@@ -54,8 +54,10 @@ def fall_back(transition: Transition, event: ModelFailed) -> bool:
     """
     if event.error.type not in FALLBACK_ERRORS or transition.llm is None or transition.next_fallback is None:
         return False
-    count_failure(transition, event)
-    _fall_back(transition, transition.llm, transition.next_fallback, event.error)
+    used = wasted_usage(transition, event)
+    cost = limit_checks.cost_of(transition, used)
+    count_wasted(transition, used)
+    _fall_back(transition, transition.llm, transition.next_fallback, event.error, used, cost)
     while (following := transition.next_fallback) is not None and (text := window_problem(transition)):
         error = ErrorRecord(type=CONTEXT_TOO_LONG, message=text, source="model")
         _fall_back(transition, transition.llm, following, error)
@@ -63,8 +65,16 @@ def fall_back(transition: Transition, event: ModelFailed) -> bool:
     return True
 
 
-def _fall_back(transition: Transition, failed: LLM, following: FallbackRoute, error: ErrorRecord) -> None:
-    fallback = Fallback(route=failed.model or "", to=following.model, error=error, at=transition.at)
+def _fall_back(
+    transition: Transition,
+    failed: LLM,
+    following: FallbackRoute,
+    error: ErrorRecord,
+    used: Usage = NOTHING_USED,
+    cost: float = 0.0,
+) -> None:
+    route, at = failed.model or "", transition.at
+    fallback = Fallback(route=route, to=following.model, error=error, at=at, usage=used, cost=cost)
     transition.change_step(fallbacks=(*transition.step.fallbacks, fallback))
     transition.emit(ModelFellBack, fallback=fallback)
 
