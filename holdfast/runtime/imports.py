@@ -32,7 +32,7 @@ LIBRARIES: Final = frozenset(
         ),
         *("mcp_types", "obstore", "openai", "openapi_pydantic", "opentelemetry", "prompt_toolkit", "pydantic"),
         *("pydantic_core", "referencing", "rich", "temporalio", "textual", "typer", "typing_extensions", "yaml"),
-        *("pydantic_monty", "requests", "starlette", "uvicorn", "zstandard"),
+        *("pydantic_ai", "pydantic_monty", "requests", "starlette", "uvicorn", "zstandard"),
     }
 )
 """What Holdfast imports, some of it late; `tests/test_architecture.py` compares."""

@@ -42,17 +42,22 @@ def _openai(base_url: str) -> OpenAIProvider:
     return OpenAIProvider(base_url=base_url, api_key=KEY)
 
 
-CHAT = Kind("openai-chat:gpt-5", FakeOpenAI, lambda base_url: OpenAIChatModel("gpt-5", provider=_openai(base_url)))
-RESPONSES = Kind(
-    "openai-responses:gpt-5", FakeResponses, lambda base_url: OpenAIResponsesModel("gpt-5", provider=_openai(base_url))
-)
-ANTHROPIC = Kind(
-    "anthropic:claude-opus-4-8",
-    FakeAnthropic,
-    lambda base_url: AnthropicModel(
-        "claude-opus-4-8", provider=AnthropicProvider(base_url=base_url.removesuffix("/v1"), api_key=KEY)
-    ),
-)
+def _chat(base_url: str) -> AnyModel[Any]:
+    return OpenAIChatModel("gpt-5", provider=_openai(base_url))
+
+
+def _responses(base_url: str) -> AnyModel[Any]:
+    return OpenAIResponsesModel("gpt-5", provider=_openai(base_url))
+
+
+def _anthropic(base_url: str) -> AnyModel[Any]:
+    provider = AnthropicProvider(base_url=base_url.removesuffix("/v1"), api_key=KEY)
+    return AnthropicModel("claude-opus-4-8", provider=provider)
+
+
+CHAT = Kind("openai-chat:gpt-5", FakeOpenAI, _chat)
+RESPONSES = Kind("openai-responses:gpt-5", FakeResponses, _responses)
+ANTHROPIC = Kind("anthropic:claude-opus-4-8", FakeAnthropic, _anthropic)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace as with_fields
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel as CannedModel
 from pydantic_ai.usage import RequestUsage
@@ -22,7 +23,7 @@ from holdfast.core.agent.policies import JsonObjectFormat
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX, REPORTED_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import ImagePart, Message, user_message
+from holdfast.core.conversation.messages import FilePart, ImagePart, Message, user_message
 from holdfast.core.conversation.messages import TextPart as Words
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models import ProviderSettings, PydanticAIModel
@@ -33,6 +34,7 @@ from holdfast.testing.anthropic_wire_format import redacted_thinking
 from holdfast.testing.script import Call, calls, say
 from tests.activities.asking import KEY, REQUEST, request, schema
 from tests.models.pydantic_ai_asking import ANTHROPIC, CHAT, RESPONSES, Kind, answer_to, asking, failure_with, said
+from tests.sent_files import MP3, pdf
 
 PIXEL = "iVBORw0KGgo="
 EACH = pytest.mark.parametrize("kind", [CHAT, RESPONSES, ANTHROPIC], ids=["chat", "responses", "anthropic"])
@@ -226,6 +228,32 @@ async def test_pictures_are_sent_and_so_are_messages_of_every_role(kind: Kind) -
     assert all(text in body for text in (CONTINUE, "Hello.", "Be kind.", EMPTY))
 
 
+@EACH
+async def test_files_are_sent_as_the_provider_takes_them(kind: Kind) -> None:
+    paper, notes = base64.b64encode(pdf()).decode(), base64.b64encode(b"a,b").decode()
+    parts = (
+        Words(text="Look."),
+        FilePart(name="paper", media_type="application/pdf", data=paper),
+        FilePart(name="notes.csv", media_type="text/csv", data=notes),
+    )
+    body = json.dumps(await body_of(kind, messages=(Message(role="user", content=parts),)))
+    assert paper in body
+    assert "a,b" in body
+    model = PydanticAIModel(kind.model("http://127.0.0.1:9/v1"))
+    assert set(model.file_kinds(LLM())) == {"images", "pdf", "text"}
+    seen = list[ModelMessage]()
+
+    def listen(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        seen.extend(messages)
+        return ModelResponse(parts=[TextPart("A song.")])
+
+    song = FilePart(name="a.mp3", media_type="audio/mpeg", data=base64.b64encode(MP3).decode())
+    script = PydanticAIModel(FunctionModel(listen))
+    assert "audio" in script.file_kinds(LLM())
+    await script(request(messages=(Message(role="user", content=(song,)),)))
+    assert "audio/mpeg" in repr(seen)
+
+
 def test_what_cannot_be_asked_is_refused_before_a_run() -> None:
     chat = PydanticAIModel(CHAT.model("http://127.0.0.1:9/v1"))
     assert chat.problem(LLM(seed=1, reasoning_effort="low", stop=("x",))) == ""
@@ -260,7 +288,7 @@ def test_a_name_that_leads_nowhere_is_refused_before_a_run(
 
 
 async def test_a_named_model_takes_address_and_key_of_its_settings() -> None:
-    async with FakeEndpoint(say("x"), say("y")) as endpoint:
+    async with CHAT.endpoint([say("x"), say("y")]) as endpoint:
         settings = ProviderSettings(
             base_url=endpoint.base_url, api_key=KEY, model=CHAT.name, api=PYDANTIC_AI, route="far"
         )
@@ -269,10 +297,6 @@ async def test_a_named_model_takes_address_and_key_of_its_settings() -> None:
         assert (await model(REQUEST)).text == "x"
         assert (await model(request(llm=LLM(model="openai-chat:gpt-4.1")))).model == "gpt-4.1"
         await model.close()
-
-
-def FakeEndpoint(*turns: Any) -> Any:  # noqa: ANN401, N802
-    return CHAT.endpoint(turns)
 
 
 async def test_the_same_model_serves_one_event_loop_after_another() -> None:
@@ -322,10 +346,12 @@ async def test_a_fault_of_a_script_stays_its_own() -> None:
 
 
 async def test_an_answer_with_too_many_parts_says_that_they_are_not_kept() -> None:
-    from pydantic_ai.messages import ThinkingPart  # noqa: PLC0415
-
     thoughts = [ThinkingPart("x", signature="s", provider_name="function") for _ in range(ITEMS_MAX)]
-    model = PydanticAIModel(FunctionModel(lambda *_: ModelResponse(parts=[*thoughts, TextPart("Yes.")])))
+
+    def think(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[*thoughts, TextPart("Yes.")])
+
+    model = PydanticAIModel(FunctionModel(think))
     answer = await model(REQUEST)
     assert (answer.text, answer.items, answer.dropped) == ("Yes.", (), ("parts",))
 

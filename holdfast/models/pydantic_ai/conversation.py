@@ -6,6 +6,7 @@ providers are kept for all: a conversation begins and ends with a user or a tool
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Final, assert_never
 
@@ -23,8 +24,22 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, StoredImagePart, TextPart
+from holdfast.core.conversation.attachments import AUDIO_TYPES, PDF_TYPE, kind_of
+from holdfast.core.conversation.messages import (
+    Content,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    StoredFilePart,
+    StoredImagePart,
+    TextPart,
+)
 from holdfast.models.pydantic_ai.answer_parts import EMPTY, answer_of
+from holdfast.runtime.file_types import framed_text, pdf_name
+
+MEDIA_TYPES: Final = {"audio/mp3": "audio/mpeg"}
+"""Pydantic AI's names of the types of sounds, where they are others."""
 
 CONTINUE: Final = "Continue."
 """The user's words where there are none: before an answer that comes first, and behind one that comes last."""
@@ -97,10 +112,24 @@ def _part(part: Part) -> UserContent:
             return part.text if part.text.strip() else EMPTY
         case ImagePart():
             return _picture(part)
-        case StoredImagePart():  # whoever calls a model without a store
+        case FilePart():
+            return _file(part)
+        case StoredImagePart() | StoredFilePart():  # whoever calls a model without a store
             return part.attachment.line
         case _:
             assert_never(part)
+
+
+def _file(part: FilePart) -> UserContent:
+    """Return a PDF or a sound as Pydantic AI's file, a text within tags."""
+    match kind_of(part.media_type):
+        case "pdf":
+            return BinaryContent(base64.b64decode(part.data), media_type=PDF_TYPE, identifier=pdf_name(part))
+        case "audio":
+            media_type = f"audio/{AUDIO_TYPES[part.media_type]}"
+            return BinaryContent(base64.b64decode(part.data), media_type=MEDIA_TYPES.get(media_type, media_type))
+        case _:
+            return framed_text(part)
 
 
 def _picture(part: ImagePart) -> UserContent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
@@ -22,6 +23,7 @@ from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, ModelFailure
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
+from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import AnswerCut
 from holdfast.models.answer_transfer import report
@@ -34,7 +36,13 @@ from holdfast.models.pydantic_ai.answer import read_answer
 from holdfast.models.pydantic_ai.answer_stream import CUT_STATES, AnswerReader
 from holdfast.models.pydantic_ai.conversation import history
 from holdfast.models.pydantic_ai.model_errors import failure_of, with_status
-from holdfast.models.pydantic_ai.request_options import known_options, parameters_of, settings_of, tier_problem
+from holdfast.models.pydantic_ai.request_options import (
+    known_files,
+    known_options,
+    parameters_of,
+    settings_of,
+    tier_problem,
+)
 
 MODELS_MAX: Final = 64
 """The most models of one route that are kept with their connections; the one that was not asked for longest goes."""
@@ -164,6 +172,13 @@ class PydanticAIModel(Model):
         title = f"Pydantic AI's model {model.model_name!r} of {model.system!r}"
         known = replace(self.settings.api, title=title, options=known_options(model))
         return options_problem(llm, known) or tier_problem(llm)
+
+    def file_kinds(self, llm: LLM) -> Collection[FileKind]:
+        """Return which kinds of files the model takes; all of them for one that cannot be asked at all."""
+        try:
+            return known_files(self._opened(llm).model)
+        except HoldfastError:  # the call says why
+            return FILE_KINDS
 
     @property
     def missing(self) -> str:

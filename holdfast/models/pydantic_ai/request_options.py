@@ -16,6 +16,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.conversation.attachments import PDF_TYPE, FileKind
 from holdfast.models.strict_tools import can_be_strict
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -52,6 +53,19 @@ def known_options(model: Model) -> frozenset[str]:
     if not profile_of(model).get("supports_thinking", False):
         known.discard("reasoning_effort")
     return frozenset({*known, "strict"})
+
+
+def known_files(model: Model) -> frozenset[FileKind]:
+    """Return which kinds of files the model takes; a text goes among the words."""
+    profile = profile_of(model)
+    types = profile.get("supported_document_media_types", frozenset({PDF_TYPE}))
+    taken: dict[FileKind, bool] = {
+        "text": True,
+        "images": profile.get("supports_image_input", True),
+        "pdf": profile.get("supports_document_input", True) and PDF_TYPE in types,
+        "audio": profile.get("supports_audio_file_input", True),
+    }
+    return frozenset(kind for kind, takes in taken.items() if takes)
 
 
 def tier_problem(llm: LLM) -> str:
