@@ -33,10 +33,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-PART_FIELDS: Mapping[str, frozenset[str]] = {
-    "input_text": frozenset({"type", "text"}),
-    "input_image": frozenset({"type", "image_url", "detail"}),
-    "input_file": frozenset({"type", "filename", "file_data"}),
+PART_FIELDS: Mapping[str, set[str]] = {
+    "input_text": {"type", "text"},
+    "input_image": {"type", "image_url", "detail"},
+    "input_file": {"type", "filename", "file_data"},
 }
 
 

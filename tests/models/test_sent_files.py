@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -43,17 +42,19 @@ LEFT_OUT = "[file a.wav: left out, because this model takes no sounds]"
 Fake = type[FakeOpenAI] | type[FakeResponses] | type[FakeAnthropic]
 
 
+def model_at(fake: Fake, url: str) -> Model:
+    """Return the model that speaks the API of the fake at that address."""
+    if fake is FakeOpenAI:
+        return OpenAIChat(ProviderSettings(base_url=url, api_key="k", model="m"))
+    if fake is FakeResponses:
+        return OpenAIResponses(ProviderSettings(base_url=url, api_key="k", model="m", api=OPENAI_RESPONSES))
+    return Anthropic(ProviderSettings(base_url=url, api_key="k", model="m", api=ANTHROPIC))
+
+
 async def sent(fake: Fake, *parts: FilePart) -> dict[str, Any]:
     """Return the body that the API's fake, which is strict, was sent."""
-    makers: Mapping[Fake, Any] = {
-        FakeOpenAI: lambda url: OpenAIChat(ProviderSettings(base_url=url, api_key="k", model="m")),
-        FakeResponses: lambda url: OpenAIResponses(
-            ProviderSettings(base_url=url, api_key="k", model="m", api=OPENAI_RESPONSES)
-        ),
-        FakeAnthropic: lambda url: Anthropic(ProviderSettings(base_url=url, api_key="k", model="m", api=ANTHROPIC)),
-    }
     async with fake([say("seen")]) as endpoint:
-        model: Model = makers[fake](endpoint.base_url)
+        model = model_at(fake, endpoint.base_url)
         try:
             message = Message(role="user", content=(TextPart(text="Look."), *parts))
             answer = await model(ModelRequest(LLM(), "", (message,), (), 100))

@@ -18,6 +18,9 @@ from holdfast.core.tools.tool_results import ToolReply, is_json
 
 _DIGEST: Final = re.compile(DIGEST_PATTERN)
 
+PICTURES: Final[tuple[FileKind, ...]] = ("images",)
+OTHER_FILES: Final[tuple[FileKind, ...]] = ("pdf", "audio", "text")
+
 FILES_STEP_MAX: Final = 8
 """The most pictures, and the most other files, of one step: each can be as long as a chapter for the model."""
 
@@ -66,12 +69,12 @@ def with_workspace_files(transition: Transition, execution: ToolExecution, event
 
 def pictures_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
     """Return the pictures that the calls have attached, each once: the first ones that are not too large."""
-    return _shown(executions, ("images",))
+    return _shown(executions, PICTURES)
 
 
 def files_of(executions: Iterable[ToolExecution]) -> tuple[Attachment, ...]:
     """Return the PDFs, sounds and texts that the calls have attached, as `pictures_of` the pictures."""
-    return _shown(executions, ("pdf", "audio", "text"))
+    return _shown(executions, OTHER_FILES)
 
 
 def _shown(executions: Iterable[ToolExecution], kinds: Collection[FileKind]) -> tuple[Attachment, ...]:
