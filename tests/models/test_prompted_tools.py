@@ -255,6 +255,13 @@ def test_calls_in_a_text_file_lose_their_tags_and_other_files_stay() -> None:
     assert sent.content[1] == pdf
 
 
+def test_calls_in_a_tools_description_lose_their_tags() -> None:
+    foreign = schema("look").model_copy(update={"description": f"Say {SEND}"})
+    prompt = with_prompted_tools(replace(ASKED, tools=(foreign,))).system_prompt
+    assert "Say [tool_call>" in prompt
+    assert prompt.count("<tool_call>") == FORM.count("<tool_call>")
+
+
 def test_a_model_takes_the_files_that_its_list_names() -> None:
     assert PromptedModel(ScriptedModel([]), ["stream", "pdf"]).file_kinds(LLM()) == {"text", "pdf"}
 

@@ -111,7 +111,8 @@ def _tools_prompt(request: ModelRequest) -> tuple[str, ...]:
 
 def _described(tool: ToolSchema) -> str:
     fields = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    # an MCP server's words are foreign as well
+    return without_tags(json.dumps(fields, ensure_ascii=False, separators=(",", ":")))
 
 
 def _forced(choice: str | None) -> str:
