@@ -15,5 +15,9 @@ class ErrorInAnswer(Exception):
         self.error = error
 
 
+class AnswerGone(Exception):
+    """The endpoint does not have the answer any more that it was making in the background."""
+
+
 class AnswerCut(Exception):
     """The stream ended, properly or not, before the answer was complete."""

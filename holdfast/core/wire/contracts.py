@@ -14,6 +14,7 @@ from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
@@ -27,7 +28,7 @@ from holdfast.core.base.bounds import (
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -358,6 +359,8 @@ class CallProgress(Frozen):
     if_lost: Usage = NOTHING_USED
     begun_at: AwareDatetime | None = None
     failures: int = Field(default=0, ge=0)
+    background: BackgroundAnswer | None = Field(default=None, exclude_if=is_none)
+    """The answer under way at the provider: the next attempt resumes it, and only where it cannot, `if_lost` counts."""
 
 
 class ModelWait(Frozen):
