@@ -194,7 +194,7 @@ def _our_activities(
 ) -> list[Callable[..., Any]]:
     """Return the activities of every worker that serves agents; those of its tools come besides."""
     return [
-        *(inference.run, inference.summarise),
+        *(inference.run, inference.summarise, inference.cancel),
         hooks.run,
         *(catalog.resolve, catalog.check),
         *(servers.resolve, servers.call, servers.search),

@@ -23,7 +23,7 @@ from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.capability_bundles import prompt_functions
 from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import NO_FACTS, CompilerContext
-from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest
+from holdfast.core.agent.model import MODEL_EXITED, BackgroundAnswer, Model, ModelRequest
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
@@ -37,6 +37,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
+    CANCEL_ANSWER_ACTIVITY,
     INFERENCE_ACTIVITY,
     SPENT_SIGNAL,
     SUMMARISE_ACTIVITY,
@@ -173,6 +174,13 @@ class Inference:
             if kept is not None:
                 kept.cancel()
 
+    @activity.defn(name=CANCEL_ANSWER_ACTIVITY)
+    async def cancel(self, answer: BackgroundAnswer) -> None:
+        """Cancel an answer in the background that a stopped call has left; failures are logged."""
+        progress = Progress()
+        progress.background = answer
+        await give_up(self._own_model, progress)
+
     async def give_up(self, heartbeat_details: Sequence[Any]) -> None:
         """Cancel the answer in the background that the heartbeats of an attempt have left: its run is over."""
         await give_up(self._own_model, Progress.after(heartbeat_details))
@@ -255,7 +263,9 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
 
     def spent() -> FailedAttemptsUsage | None:
         used = progress.failed_usage + progress.details().if_lost
-        return FailedAttemptsUsage(call=info.activity_id, usage=used) if used != NOTHING_USED else None
+        if used == NOTHING_USED:
+            return None
+        return FailedAttemptsUsage(call=info.activity_id, usage=used, background=progress.background)
 
     pulse().carry(progress.details, spent)
     return progress, patience
@@ -293,7 +303,7 @@ async def _failure(
         used = progress.failed_usage
         pulse().beat()
     if wait is not None:
-        await _signal_usage(used)
+        await _signal_usage(used, progress.background)
         await patience.tell(text, wait)
     elif failure.again:
         text = give_up_text(text, activity.info().attempt, patience.seconds)
@@ -301,7 +311,7 @@ async def _failure(
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
-async def _signal_usage(used: Usage) -> None:
+async def _signal_usage(used: Usage, background: BackgroundAnswer | None) -> None:
     """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
     If the call is cancelled in that wait, nothing else can report it. It costs one signal per failed attempt that had
@@ -312,9 +322,8 @@ async def _signal_usage(used: Usage) -> None:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     with suppress(RPCError):  # the run has ended or the server is down; the failure itself carries the usage too
-        await workflow.signal(
-            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=SIGNAL_TIMEOUT
-        )
+        spent = FailedAttemptsUsage(call=info.activity_id, usage=used, background=background)
+        await workflow.signal(SPENT_SIGNAL, spent, rpc_timeout=SIGNAL_TIMEOUT)
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:

@@ -110,6 +110,8 @@ async def is_repeated() -> bool:
     described = await _described(info)
     if described is None:
         return True
+    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        return False  # what was under way is still listed
     cancelled = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
     mine = (each for each in described.pending_activities if each.activity_id == info.activity_id)
     return any(each.state != cancelled for each in mine)

@@ -21,7 +21,7 @@ from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
-from holdfast.models.answer_errors import AnswerCut, AnswerGone, ErrorInAnswer, UnusableAnswer
+from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.http_errors import ErrorStatus, words_of
 from holdfast.models.model_apis import OPENAI
@@ -71,11 +71,8 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             text = f"{text}; is it running, is {settings.address_name} right?"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         # proxies end a stream properly after their own time limit, without an error
-        case AnswerCut():
-            text = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
-            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
-        case AnswerGone():
-            text = f"the model endpoint {where} does not have the answer any more that was under way"
+        case AnswerCut():  # AnswerGone as well
+            text = f"the answer of the model endpoint {where} {error}"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
             refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)

@@ -34,8 +34,8 @@ class Progress:
     On Temporal each attempt has one of its own (`after`); in-process one serves all attempts of a call (`begin_again`).
     An attempt counts from `begin` on, unless the model reports that the request was not sent.
 
-    An answer that goes on at the provider (`background`) is counted once, by the attempt that ends with it, however many
-    resume it. Until then it counts its whole output limit wherever it may be lost.
+    An answer that goes on at the provider (`background`) is counted once, by the attempt that ends with it, however
+    many resume it. Until then it counts its whole output limit wherever it may be lost.
     """
 
     def __init__(

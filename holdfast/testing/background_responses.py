@@ -62,9 +62,9 @@ class BackgroundResponse:
                 return
             await self._changed.wait()
 
-    async def until_ended(self) -> None:
-        """Wait until it has ended."""
-        while not self.has_ended:
+    async def until(self, *statuses: str) -> None:
+        """Wait until it has one of these statuses."""
+        while self.status not in statuses:
             await self._changed.wait()
 
     def cancel(self) -> None:

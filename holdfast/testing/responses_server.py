@@ -21,6 +21,7 @@ from aiohttp import web
 
 from holdfast.testing.background_responses import BackgroundResponse
 from holdfast.testing.openai_server import Answer, FakeOpenAI, main
+from holdfast.testing.responses_request_check import script_messages
 from holdfast.testing.responses_wire_format import RESPONSES_WIRE
 from holdfast.testing.script import Reply, Scripts
 from holdfast.testing.wire_format import Refusal
@@ -72,8 +73,7 @@ class FakeResponses(FakeOpenAI):
 
     def _in_background(self, answer: Answer, body: dict[str, Any]) -> Answer:
         """Return how a response begins that goes on in the background."""
-        checked = self.WIRE.read_request("application/json", json.dumps(body).encode(), frozenset())
-        assert not isinstance(checked, Refusal), "it was checked before"
+        checked = {**body, "messages": script_messages(body)}
         response = BackgroundResponse(f"resp_bg_{len(self._stored)}", answer.turn, checked, answer.model)
         self._stored[response.id] = response
         if not response.streamed:
@@ -103,7 +103,8 @@ class FakeResponses(FakeOpenAI):
         if request.query.get("stream") != "true":
             return Answer(turn=Reply(), pieces=(_json(response.body(include)),))
         if not response.can_be_streamed:
-            return self._refuse(Refusal("This response can no longer be streamed because it is more than 5 minutes old."))
+            old = "This response can no longer be streamed because it is more than 5 minutes old."
+            return self._refuse(Refusal(old))
         after = int(request.query.get("starting_after", "-1"))
         return Answer(turn=Reply(), pieces=(), live=response.events(after))
 

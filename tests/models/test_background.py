@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
 from dataclasses import replace
 
 import pytest
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, BackgroundAnswer, ModelRequest
+from holdfast.core.agent.model import AnswerPart, BackgroundAnswer
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import Usage
 from holdfast.models import OpenAIChat, OpenAIResponses, ProviderSettings
-from holdfast.models.model_apis import ANTHROPIC, OPENAI
+from holdfast.models.model_apis import ANTHROPIC, OPENAI, ModelApi
 from holdfast.models.openai_responses import background_call
 from holdfast.models.options import options_problem
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.responses_server import FakeResponses
-from holdfast.testing.responses_wire_format import FAILED
+from holdfast.testing.responses_wire_format import FAILED, event_bytes
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import KEY, REQUEST, request
 from tests.models.asking_responses import asking, failure_of
@@ -96,8 +96,8 @@ async def test_without_the_option_nothing_is_stored() -> None:
 
 
 @pytest.mark.parametrize("api", [OPENAI, ANTHROPIC])
-def test_apis_without_it_refuse_the_agent(api: object) -> None:
-    assert "does not know llm.background" in options_problem(BACKGROUND, api)  # type: ignore[arg-type]
+def test_apis_without_it_refuse_the_agent(api: ModelApi) -> None:
+    assert "does not know llm.background" in options_problem(BACKGROUND, api)
 
 
 async def test_the_chat_model_refuses_it_before_a_run() -> None:
@@ -106,16 +106,15 @@ async def test_the_chat_model_refuses_it_before_a_run() -> None:
     await model.close()
 
 
-@pytest.mark.parametrize("fault", [{"disconnect": True}, {"reset": True}])
+@pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.parametrize("pieces", range(1, 9))
-async def test_a_stream_that_breaks_at_any_event_goes_on_behind_it(pieces: int, fault: dict[str, bool]) -> None:
+async def test_a_stream_that_breaks_at_any_event_goes_on_behind_it(pieces: int, *, reset: bool) -> None:
     heard = Heard()
-    turn = say(WORDS, reasoning="hm", pieces_max=pieces, **fault)  # type: ignore[typeddict-item,misc]
+    turn = say(WORDS, reasoning="hm", pieces_max=pieces, reset=reset, disconnect=not reset)
     async with asking(turn) as (endpoint, model):
         answer = await model(request(llm=BACKGROUND, listener=heard))
         assert len(asked(endpoint)) == len(endpoint.background) == 1
-        again = [each for each in endpoint.requests if each.method == "GET"]
-        assert len(again) == 1
+        assert looks(endpoint) == ["GET resp_bg_0"]
     assert (answer.text, answer.reasoning, answer.usage) == (WORDS, "hm", USED)
     assert heard.text == WORDS, "nothing is told twice"
 
@@ -158,7 +157,7 @@ async def test_a_response_that_is_gone_fails_the_call_and_says_that_it_is_over(l
     heard = Heard()
     async with asking(say(WORDS)) as (_, model):
         resume = BackgroundAnswer(response_id="resp_nobody_knows")
-        with pytest.raises(ModelFailure, match="does not have the answer any more") as caught:
+        with pytest.raises(ModelFailure, match="is not there any more") as caught:
             await model(replace(request(llm=llm, listener=heard), resume=resume))
     assert (caught.value.again, heard.lives_on) == (True, [True, False])
 
@@ -215,20 +214,14 @@ async def test_cancelling_what_has_ended_returns_its_usage_and_what_is_gone_is_r
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_server_that_ignores_the_option_answers_as_ever(*, stream: bool) -> None:
-    heard = Heard()
-    plain = say(WORDS)
-    async with FakeResponses([plain]) as whole:
-        model = OpenAIResponses(ProviderSettings(base_url=whole.base_url, api_key=KEY, model="scripted"))
-        body = await model(request(llm=LLM(stream=stream)))
-        await model.close()
-    assert body.text == WORDS
-    ignoring: Callable[[], ModelRequest] = lambda: request(llm=LLM(background=True, stream=stream), listener=heard)  # noqa: E731
-    event = b'event: response.created\ndata: {"type":"response.created","response":{"id":"r","status":"in_progress"}}\n\n'
-    end = (
-        b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"r","status":"completed",'
-        b'"model":"m","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hi"}]}]}}\n\n'
-    )
-    json_body = end.partition(b'"response":')[2].strip()[:-1]
-    async with asking(Reply(body=(event, end) if stream else json_body)) as (_, model):
-        assert (await model(ignoring())).text == "Hi"
+    heard, asked_so = Heard(), LLM(background=True, stream=stream)
+    words = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
+    begun = {"id": "r", "model": "m", "status": "in_progress", "output": []}
+    ended = {**begun, "status": "completed", "output": [words]}
+    events = [
+        {"type": "response.created", "response": begun, "sequence_number": 0},
+        {"type": "response.completed", "response": ended, "sequence_number": 1},
+    ]
+    async with asking(Reply(body=tuple(map(event_bytes, events)) if stream else json.dumps(ended))) as (_, model):
+        assert (await model(request(llm=asked_so, listener=heard))).text == "Hi"
     assert heard.lives_on == []

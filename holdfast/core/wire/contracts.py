@@ -60,6 +60,7 @@ EVENTS_QUERY: Final = "events"
 BUDGET_QUERY: Final = "budget"
 INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
+CANCEL_ANSWER_ACTIVITY: Final = "cancel_answer"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 RESOLVE_MCP_ACTIVITY: Final = "resolve_mcp"
@@ -378,10 +379,14 @@ class ModelWait(Frozen):
 
 
 class FailedAttemptsUsage(Frozen):
-    """The `spent` signal's input: the usage so far of all failed attempts of a model call, by its activity's id."""
+    """The `spent` signal's input: the usage so far of all failed attempts of a model call, by its activity's id.
+
+    `background` is the answer that they have left under way at the provider; the usage has all that it can have.
+    """
 
     call: str
     usage: Usage
+    background: BackgroundAnswer | None = Field(default=None, exclude_if=is_none)
 
 
 class SummaryInput(SparseForm):
