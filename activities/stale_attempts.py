@@ -33,7 +33,7 @@ our clock, the clock is wrong."""
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
-class NotWanted(ApplicationError):
+class RefusedAttempt(ApplicationError):
     """The attempt is not wanted any more, and was not started."""
 
     def __init__(self, text: str, *details: Usage) -> None:
@@ -41,7 +41,7 @@ class NotWanted(ApplicationError):
         super().__init__(text, *details, type="RunEnded", non_retryable=True, category=benign)
 
 
-class RunOver(NotWanted):
+class RunOver(RefusedAttempt):
     """The same, because its run has ended or has no time left: no other attempt follows either."""
 
 
@@ -96,7 +96,7 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
         raise RunOver("the run has ended; this attempt was not started")
     if mine is None:
-        raise NotWanted("the server no longer waits for this attempt; it was not started")
+        raise RefusedAttempt("the server no longer waits for this attempt; it was not started")
     timeout = mine.last_failure.timeout_failure_info.timeout_type
     return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,

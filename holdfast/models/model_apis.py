@@ -114,7 +114,7 @@ PYDANTIC_AI: Final = ModelApi(
     extra="pydantic-ai",
     model="PydanticAIModel",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
-    options=frozenset(OPTIONS) - {"verbosity"},
+    options=frozenset(OPTIONS) - {"verbosity", "background"},
     finds_access=True,
 )
 """Whatever Pydantic AI speaks; models have its names, such as `bedrock:...`, which name the provider."""
