@@ -121,10 +121,18 @@ class Executor:
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()
 
+    def _begin(self, call: str) -> None:
+        """Forget what the attempts of the call of that name before have left, as the core has counted it.
+
+        That one was too long, or went to the route before.
+        """
+        self._current_call, self._ended = call, ""
+        self._spent.pop(call, None)
+        self._background.pop(call, None)
+
     async def call_model(self, command: CallModel) -> Ends:
         """Call the model; when cancelled, report its partial answer."""
-        self._current_call = call_name(command.step_number)
-        self._spent.pop(self._current_call, None)  # of a call of that step that was too long
+        self._begin(call_name(command.step_number))
         request = self._transcript.inference_input(self._state(), command.max_output_tokens)
         request = replace(
             request,
@@ -137,7 +145,6 @@ class Executor:
             llm=command.llm,
             may_fall_back=command.may_fall_back,
         )
-        self._spent.pop(self._current_call, None)  # of the route before: the core has counted it
         caption = summaries.of_model_call(self._state(), command.step_number)
         try:
             answer = await call_model(command, request, self._time_left(), caption)
@@ -155,8 +162,7 @@ class Executor:
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
-        self._current_call = summary_name(command.step_number)
-        self._spent.pop(self._current_call, None)
+        self._begin(summary_name(command.step_number))
         try:
             patience = self._start.definition.model_patience_seconds
             summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
