@@ -143,6 +143,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     pool = McpPool(mcp or {}, os.environ, inline=settings.mcp_inline)
     servers = McpTools(pool, records, slots, results, traces.spans)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers, records)
+    heartbeats.on_run_over = inference.give_up
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers, model)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     resources = OpenResources((*tools, *toolset.hooks), toolset.resources)
@@ -193,7 +194,7 @@ def _our_activities(
 ) -> list[Callable[..., Any]]:
     """Return the activities of every worker that serves agents; those of its tools come besides."""
     return [
-        *(inference.run, inference.summarise),
+        *(inference.run, inference.summarise, inference.cancel),
         hooks.run,
         *(catalog.resolve, catalog.check),
         *(servers.resolve, servers.call, servers.search),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
@@ -23,9 +23,21 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.async_completion import heartbeat_directly, to_its_end
 from activities.crash_suspects import CrashSuspects
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
-from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
+from activities.stale_attempts import (
+    ASK_TIMEOUT,
+    FIRST,
+    PreviousAttempt,
+    RunOver,
+    late_seconds,
+    refuse_if_unwanted,
+)
 from activities.tool_start_pacing import Pacer
-from holdfast.core.wire.contracts import WORKER_SHUTDOWN, FailedAttemptsUsage
+from holdfast.core.wire.contracts import (
+    INFERENCE_ACTIVITY,
+    SUMMARISE_ACTIVITY,
+    WORKER_SHUTDOWN,
+    FailedAttemptsUsage,
+)
 
 INTERVAL_SECONDS: Final = 0.3
 """How often a call heartbeats if its details change, or if heartbeats are its only way to learn of a cancel."""
@@ -38,6 +50,9 @@ LONGEST_SECONDS: Final = 4.0
 
 PUSHED_SECONDS: Final = 10.0
 """The interval if it does: three within the time after which a silent machine counts as lost."""
+
+
+MODEL_ACTIVITIES: Final = (INFERENCE_ACTIVITY, SUMMARISE_ACTIVITY)
 
 
 class HeartbeatDetails:
@@ -126,6 +141,8 @@ class Heartbeats(Interceptor):
         self.pacing: Final = Pacer()
         self.pushed = False
         """Whether the server pushes cancels to this worker."""
+        self.on_run_over: Callable[[Sequence[Any]], Awaitable[None]] | None = None
+        """Takes the heartbeat details of an attempt that is not started because its run is over."""
 
     async def ask(self, client: Client) -> None:
         """Ask the server whether it pushes cancels; if it cannot be asked, assume that it does not."""
@@ -160,7 +177,7 @@ class _HeartbeatTask(ActivityInboundInterceptor):
         beating = asyncio.create_task(keep_beating(pulse, pushed=self._heartbeats.pushed, late=late > 0))
         try:
             await pulse.tell()
-            pulse.repetition = await refuse_if_unwanted()
+            pulse.repetition = await self._repetition()
             doing = super().execute_activity(input)
             return await to_its_end(doing, pulse.details, lambda: max(late, pulse.longest_silence()))
         except asyncio.CancelledError:
@@ -170,6 +187,14 @@ class _HeartbeatTask(ActivityInboundInterceptor):
             beating.cancel()
             if guarded is not None:
                 guarded.end()
+
+    async def _repetition(self) -> PreviousAttempt:
+        try:
+            return await refuse_if_unwanted()
+        except RunOver:
+            if self._heartbeats.on_run_over is not None and activity.info().activity_type in MODEL_ACTIVITIES:
+                await self._heartbeats.on_run_over(activity.info().heartbeat_details)
+            raise
 
 
 def _cancelled() -> BaseException:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from activities.async_completion import heartbeat_directly
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
+from activities.stale_attempts import is_final
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.capability_bundles import prompt_functions
 from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import NO_FACTS, CompilerContext
-from holdfast.core.agent.model import MODEL_EXITED, Model, ModelRequest, checked_response
+from holdfast.core.agent.model import MODEL_EXITED, BackgroundAnswer, Model, ModelRequest
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
-from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text
+from holdfast.core.base.retries import OutputLimits, give_up_text
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attempt_tally import lost_for_good
@@ -36,6 +37,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
+    CANCEL_ANSWER_ACTIVITY,
     INFERENCE_ACTIVITY,
     SPENT_SIGNAL,
     SUMMARISE_ACTIVITY,
@@ -52,6 +54,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
+from holdfast.runtime.background_answers import answer, give_up
 from holdfast.runtime.file_parts import with_files
 from holdfast.runtime.model_progress import CANCELLED, Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
@@ -78,7 +81,7 @@ class Inference:
         mcp: PinnedTools | None = None,
         attachments: AttachmentStore | None = None,
     ) -> None:
-        self._model = InstrumentedModel(model, spans)
+        self._model, self._own_model = InstrumentedModel(model, spans), model
         self._tools = {tool.name: tool for tool in toolset.tools}
         self._compilers = {compiler.name: compiler for compiler in toolset.compilers}
         self._capabilities = toolset.capabilities
@@ -96,8 +99,9 @@ class Inference:
         progress, patience = _observed(call.patience_seconds)
         started_at = monotonic()
         try:
-            response = await _typed_failures(self._answer(call, progress), progress, patience)
+            response = await self._typed_failures(self._answer(call, progress), progress, patience)
         except asyncio.CancelledError:
+            await self._end_in_background(progress)
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
@@ -117,8 +121,9 @@ class Inference:
         """
         progress, patience = _observed(call.patience_seconds)
         try:
-            response = await _typed_failures(self._summary(call, progress), progress, patience)
+            response = await self._typed_failures(self._summary(call, progress), progress, patience)
         except asyncio.CancelledError:
+            await self._end_in_background(progress)
             used = progress.fail()
             if used == NOTHING_USED or not _is_cancelled_by_run():
                 raise
@@ -157,10 +162,41 @@ class Inference:
     async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Call the model, with no more output than the previous attempts have left."""
         progress.count_unreported(request)
-        request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
-        progress.begin(request)
-        await pulse().tell()
-        return checked_response(await self._model(request))
+
+        async def ask(request: ModelRequest) -> InferenceResponse:
+            await pulse().tell()
+            return await self._model(request)
+
+        kept = asyncio.create_task(_keep_background(progress)) if request.llm.background else None
+        try:
+            return await answer(ask, request, limits, progress)
+        finally:
+            if kept is not None:
+                kept.cancel()
+
+    @activity.defn(name=CANCEL_ANSWER_ACTIVITY)
+    async def cancel(self, answer: BackgroundAnswer) -> None:
+        """Cancel an answer in the background that a stopped call has left; failures are logged."""
+        progress = Progress()
+        progress.background = answer
+        await give_up(self._own_model, progress)
+
+    async def give_up(self, heartbeat_details: Sequence[Any]) -> None:
+        """Cancel the answer in the background that the heartbeats of an attempt have left: its run is over."""
+        await give_up(self._own_model, Progress.after(heartbeat_details))
+
+    async def _end_in_background(self, progress: Progress) -> None:
+        """Cancel the answer in the background of an attempt that was cancelled, unless another attempt follows."""
+        if progress.background is not None and await is_final():
+            await give_up(self._own_model, progress)
+
+    async def _typed_failures(self, answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
+        """Return the answer, or raise a failure that has its type and the usage."""
+        try:
+            return await answer
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # these two would end the worker
+            raised = _as_failure(error)
+        raise await _failure(raised, progress, patience, self._own_model) from None
 
     def _compiled(self, transcript: Transcript, call: InferenceInput) -> Sequence[Message]:
         definition = transcript.opening.definition
@@ -221,13 +257,15 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     losses, seconds = info.attempt - 1 - progress.failures, (info.started_time - info.scheduled_time).total_seconds()
     if lost_for_good(losses, seconds):
         text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
-        raise ApplicationError(text, progress.failed_usage, type="ModelTimeout", non_retryable=True)
+        raise ApplicationError(text, progress.counted_usage, type="ModelTimeout", non_retryable=True)
     patience = RetryDeadline(patience_seconds, progress.begun_at)
     progress.begun_at = patience.begun_at
 
     def spent() -> FailedAttemptsUsage | None:
         used = progress.failed_usage + progress.details().if_lost
-        return FailedAttemptsUsage(call=info.activity_id, usage=used) if used != NOTHING_USED else None
+        if used == NOTHING_USED:
+            return None
+        return FailedAttemptsUsage(call=info.activity_id, usage=used, background=progress.background)
 
     pulse().carry(progress.details, spent)
     return progress, patience
@@ -240,32 +278,32 @@ def _is_cancelled_by_run() -> bool:
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
-async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
-    """Return the answer, or raise a failure that has its type and the usage, and is bounded and encodable."""
-    try:
-        return await answer
-    except ModelFailure as failure:
-        raised = failure
-    except CompilerFailed as error:
-        record = error_record(error, "model")
-        raised = ModelFailure(record.message, kind=record.type)
-    except (SystemExit, KeyboardInterrupt) as error:  # of a custom model or compiler: they would end the worker's loop
-        record = error_record(error, "model")
+def _as_failure(error: BaseException) -> ModelFailure:
+    """Return what an attempt raised as a failure that is bounded and encodable."""
+    if isinstance(error, ModelFailure):
+        return error
+    record = error_record(error, "model")
+    if isinstance(error, CompilerFailed):
+        return ModelFailure(record.message, kind=record.type)
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):  # of a custom model or compiler
         text = f"the model or the compiler tried to end its process ({record.type}: {record.message})"
-        raised = ModelFailure(text, kind=MODEL_EXITED)
-    except Exception as error:  # noqa: BLE001  # a failure may hold only what is bounded and encodable
-        record = error_record(error, "model")
-        # it may be temporary, so it is retried until the patience is over
-        raised = ModelFailure(record.message, kind=record.type, again=True)
-    raise await _failure(raised, progress, patience) from None
+        return ModelFailure(text, kind=MODEL_EXITED)
+    # it may be temporary, so it is retried until the patience is over
+    return ModelFailure(record.message, kind=record.type, again=True)
 
 
-async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDeadline) -> ApplicationError:
+async def _failure(
+    failure: ModelFailure, progress: Progress, patience: RetryDeadline, model: Model
+) -> ApplicationError:
     """Return an attempt's failure; it tells the server how long to wait before the next one, or to stop retrying."""
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None
+    if wait is None and progress.background is not None:
+        await give_up(model, progress)
+        used = progress.failed_usage
+        pulse().beat()
     if wait is not None:
-        await _signal_usage(used)
+        await _signal_usage(used, progress.background)
         await patience.tell(text, wait)
     elif failure.again:
         text = give_up_text(text, activity.info().attempt, patience.seconds)
@@ -273,7 +311,7 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDea
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
-async def _signal_usage(used: Usage) -> None:
+async def _signal_usage(used: Usage, background: BackgroundAnswer | None) -> None:
     """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
     If the call is cancelled in that wait, nothing else can report it. It costs one signal per failed attempt that had
@@ -284,9 +322,8 @@ async def _signal_usage(used: Usage) -> None:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     with suppress(RPCError):  # the run has ended or the server is down; the failure itself carries the usage too
-        await workflow.signal(
-            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=SIGNAL_TIMEOUT
-        )
+        spent = FailedAttemptsUsage(call=info.activity_id, usage=used, background=background)
+        await workflow.signal(SPENT_SIGNAL, spent, rpc_timeout=SIGNAL_TIMEOUT)
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
@@ -295,6 +332,15 @@ def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = Fal
     # the SDK sends the heartbeat it holds back before it reports the failure
     pulse().beat()  # it also carries when the first attempt started
     return used
+
+
+async def _keep_background(progress: Progress) -> None:
+    """Report an answer that goes on at the provider to the guardian and the server at once: it is paid for."""
+    await progress.is_background.wait()
+    here = pulse()
+    here.beat()  # else an older heartbeat that the SDK holds back would replace it
+    await here.tell()
+    await heartbeat_directly(here.details())
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:

@@ -33,6 +33,18 @@ our clock, the clock is wrong."""
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
+class RefusedAttempt(ApplicationError):
+    """The attempt is not wanted any more, and was not started."""
+
+    def __init__(self, text: str, *details: Usage) -> None:
+        benign = ApplicationErrorCategory.BENIGN
+        super().__init__(text, *details, type="RunEnded", non_retryable=True, category=benign)
+
+
+class RunOver(RefusedAttempt):
+    """The same, because its run has ended or has no time left: no other attempt follows either."""
+
+
 @dataclass(frozen=True, slots=True)
 class PreviousAttempt:
     """What an attempt knows about the previous one and about its run.
@@ -65,8 +77,8 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
         # both moments are the server's: our clock must not decide about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:
-            used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
-            raise _refused("the run's time limit has passed; this attempt was not started", used)
+            used = Progress.after(info.heartbeat_details).counted_usage  # by the attempts before
+            raise RunOver("the run's time limit has passed; this attempt was not started", used)
     if info.attempt == 1 and not late and waited_seconds() < LATE_SECONDS_MAX:
         return FIRST
     described = await _described(info)
@@ -76,15 +88,15 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
         with suppress(RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
             facts: dict[str, Any] = await workflow.query(DEBUG_QUERY, result_type=dict, rpc_timeout=ASK_TIMEOUT)
             if ExecutionStatus(facts["status"]).is_terminal:
-                raise _refused("the run has ended; this attempt was not started")
+                raise RunOver("the run has ended; this attempt was not started")
         described = await _described(info)
     if described is None:
         return PreviousAttempt(unheard=True)
     mine = next((each for each in described.pending_activities if _is_this(each, info)), None)
     if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
-        raise _refused("the run has ended; this attempt was not started")
+        raise RunOver("the run has ended; this attempt was not started")
     if mine is None:
-        raise _refused("the server no longer waits for this attempt; it was not started")
+        raise RefusedAttempt("the server no longer waits for this attempt; it was not started")
     timeout = mine.last_failure.timeout_failure_info.timeout_type
     return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
@@ -98,9 +110,21 @@ async def is_repeated() -> bool:
     described = await _described(info)
     if described is None:
         return True
+    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        return False  # what was under way is still listed
     cancelled = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
     mine = (each for each in described.pending_activities if each.activity_id == info.activity_id)
     return any(each.state != cancelled for each in mine)
+
+
+async def is_final() -> bool:
+    """Return whether a cancelled call ends with this attempt: it was stopped, or took too long."""
+    why = activity.cancellation_details()
+    if why is None or why.cancel_requested:
+        return True
+    if why.worker_shutdown or why.paused or why.reset:
+        return False
+    return not await is_repeated()
 
 
 def waited_seconds() -> float:
@@ -128,8 +152,3 @@ def _is_this(pending: PendingActivityInfo, info: activity.Info) -> bool:
     """Return whether `pending` is this attempt."""
     started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
     return started and (pending.activity_id, pending.attempt) == (info.activity_id, info.attempt)
-
-
-def _refused(text: str, *details: Usage) -> ApplicationError:
-    benign = ApplicationErrorCategory.BENIGN
-    return ApplicationError(text, *details, type="RunEnded", non_retryable=True, category=benign)

@@ -12,7 +12,7 @@ from temporalio import activity
 from activities.async_completion import heartbeat_directly
 from activities.attempt_admission import AttemptFailure, attempts_until_now
 from activities.heartbeats import pulse
-from activities.stale_attempts import is_repeated
+from activities.stale_attempts import is_final
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.attempt_tally import McpTask
 from holdfast.core.tools.tool_errors import ended_without_answer
@@ -69,9 +69,4 @@ class AttemptKeeper:
 
     async def is_final(self) -> bool:
         """Return whether the call ends with this attempt: it was stopped, or took too long."""
-        why = activity.cancellation_details()
-        if why is None or why.cancel_requested:
-            return True
-        if why.worker_shutdown or why.paused or why.reset:
-            return False
-        return not await is_repeated()
+        return await is_final()

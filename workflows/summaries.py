@@ -58,6 +58,11 @@ def of_summary(step_number: int) -> str:
     return f"step {step_number} · summary of older messages"
 
 
+def of_cancelled_answer(call: str) -> str:
+    """Return the line of an answer that is cancelled at its provider."""
+    return f"{call} · cancel the answer under way at the provider"
+
+
 def of_tool_call(command: CallTool) -> str:
     """Return `read_file(src/a.py)`."""
     return summary_line(call_line(command.call))

@@ -126,7 +126,7 @@ class Executor:
             if isinstance(answer, ErrorRecord):
                 progress.fail()  # counts what arrived of it
         if isinstance(answer, ErrorRecord):
-            return SummaryFailed(error=answer, at=self.clock(), failed_usage=progress.failed_usage)
+            return SummaryFailed(error=answer, at=self.clock(), failed_usage=progress.counted_usage)
         return BufferSummarised(answer.text, answer.usage, self.clock(), progress.failed_usage)
 
     async def call_tool(self, command: CallTool, state: AgentState) -> Event:

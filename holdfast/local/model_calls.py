@@ -12,13 +12,13 @@ from typing import Final
 from holdfast.core.agent.capability_prompts import PromptContext, with_prompts
 from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import Model, ModelRequest, checked_response, file_kinds_of
+from holdfast.core.agent.model import Model, ModelRequest, file_kinds_of
 from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.retries import OutputLimits, allowed_output, give_up_text, next_wait_seconds, patience_of
+from holdfast.core.base.retries import OutputLimits, give_up_text, next_wait_seconds, patience_of
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.conversation.messages import Message
@@ -29,6 +29,7 @@ from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.attachments import MemoryAttachments
+from holdfast.runtime.background_answers import answer, give_up
 from holdfast.runtime.file_parts import with_files
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
@@ -155,13 +156,21 @@ async def _answer_with_retries(
     model: Model, request: ModelRequest, limits: OutputLimits, progress: Progress, patience: float
 ) -> InferenceResponse:
     """Call the model; a ModelFailure is retried as on Temporal, any other error ends the run at once."""
+    try:
+        return await _attempts(model, request, limits, progress, patience)
+    except BaseException:  # given up, or stopped
+        await give_up(model, progress)
+        raise
+
+
+async def _attempts(
+    model: Model, request: ModelRequest, limits: OutputLimits, progress: Progress, patience: float
+) -> InferenceResponse:
     started_at, attempt = time.monotonic(), 0
     while True:
         attempt += 1
-        request = dataclasses.replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
-        progress.begin(request)
         try:
-            return checked_response(await model(request))
+            return await answer(model, request, limits, progress)
         except ModelFailure as failure:
             progress.fail(failure.usage, free=failure.free)
             progress.begin_again()

@@ -17,3 +17,13 @@ class ErrorInAnswer(Exception):
 
 class AnswerCut(Exception):
     """The stream ended, properly or not, before the answer was complete."""
+
+    def __init__(self, what: str = "ended before it was complete (no finish reason)") -> None:
+        super().__init__(what)
+
+
+class AnswerGone(AnswerCut):
+    """The endpoint does not have the answer any more that it was making in the background."""
+
+    def __init__(self) -> None:
+        super().__init__("is not there any more")

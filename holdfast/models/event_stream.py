@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from dataclasses import replace
 from io import StringIO
 from typing import Final, cast
 
@@ -84,6 +85,7 @@ class AnswerStream(ABC):
 
     `usage` is the endpoint's latest figure for the whole call, none before the first. `complete` is true once the
     answer's end has been announced: at most the usage is missing then. `done` means that nothing more is read.
+    `lives_on` is `AnswerPart.lives_on`.
     """
 
     not_an_answer = "the answer's stream holds JSON that is not of this API"
@@ -95,6 +97,7 @@ class AnswerStream(ABC):
         self.usage: Usage | None = None
         self.complete = False
         self.done = False
+        self.lives_on: bool | None = None
         self._listener = listener
         self._streamed: bool | None = None if streamed else False  # none until the first byte says what it is
         self._plain = bytearray()
@@ -141,6 +144,11 @@ class AnswerStream(ABC):
     def plain(self) -> bool:
         """Whether it is one JSON value and not a stream; false while unknown."""
         return self._streamed is False
+
+    def reopen(self) -> None:
+        """Forget the broken end of a body: another one goes on behind the last whole event."""
+        self._lines = Lines()
+        self._event, self._data, self._data_bytes, self._taking = "", [], 0, 0
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk. Raises UnusableAnswer and ErrorInAnswer."""
@@ -255,7 +263,8 @@ class AnswerStream(ABC):
         if self._listener is not None:
             model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
             usage = self.usage if changed else None
-            self._listener(AnswerPart(text, reasoning, usage, model=model, response_id=id_, call_bytes=call_bytes))
+            part = AnswerPart(text, reasoning, usage, model=model, response_id=id_, call_bytes=call_bytes)
+            self._listener(part if self.lives_on is None else replace(part, lives_on=self.lives_on))
 
 
 def parsed(body: bytes) -> object:

@@ -123,11 +123,12 @@ class HttpModel(Model, Generic[ClientT]):
         bound = self._limits.first(model, self._output_max(request), lambda: input_bound(request))
 
         async def ask(output_max: int | None) -> InferenceResponse:
-            sent = self._sent(client, model, request, output_max)
             try:
-                await received(sent, stream, streamed=request.llm.stream, timeouts=self.settings.timeouts)
+                body = await self._received(
+                    client, request, stream, lambda: self._sent(client, model, request, output_max)
+                )
                 # our own reading: the client's types are not validated
-                return self._read(stream.end(), request, output_max)
+                return self._read(body, request, output_max)
             except Exception as error:
                 own = self._unwrapped(error)
                 if own is error:
@@ -139,6 +140,17 @@ class HttpModel(Model, Generic[ClientT]):
             part = AnswerPart(response.text, response.reasoning, stream.usage, response.model, response.response_id)
             report(request, part)
         return response
+
+    async def _received(
+        self,
+        client: ClientT,  # noqa: ARG002  # for those that ask for an answer more than once
+        request: ModelRequest,
+        stream: AnswerStream,
+        send: Callable[[], AbstractAsyncContextManager[HttpBody]],
+    ) -> object:
+        """Return the answer's JSON. Raises UnusableAnswer, ErrorInAnswer, AnswerCut, and the client's errors."""
+        await received(send(), stream, streamed=request.llm.stream, timeouts=self.settings.timeouts)
+        return stream.end()
 
     def problem(self, llm: LLM) -> str:
         """Return why no run can ask this endpoint with `llm`; empty where one can."""

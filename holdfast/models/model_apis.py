@@ -75,6 +75,7 @@ OPENAI: Final = ModelApi(
     extra="openai",
     model="OpenAIChat",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
+    options=frozenset(OPTIONS) - {"background"},
 )
 """Chat Completions, as OpenAI and many others serve it; the default API."""
 
@@ -98,7 +99,7 @@ ANTHROPIC: Final = ModelApi(
     extra="anthropic",
     model="Anthropic",
     headers=lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
-    options=frozenset(OPTIONS) - {"seed", "verbosity"},
+    options=frozenset(OPTIONS) - {"seed", "verbosity", "background"},
     files=frozenset(FILE_KINDS) - {"audio"},
     version="/v1",
 )
@@ -113,7 +114,7 @@ PYDANTIC_AI: Final = ModelApi(
     extra="pydantic-ai",
     model="PydanticAIModel",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
-    options=frozenset(OPTIONS) - {"verbosity"},
+    options=frozenset(OPTIONS) - {"verbosity", "background"},
     finds_access=True,
 )
 """Whatever Pydantic AI speaks; models have its names, such as `bedrock:...`, which name the provider."""

@@ -10,9 +10,10 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import Model, ModelRequest, file_kinds_of, problem_with
+from holdfast.core.agent.model import BackgroundAnswer, Model, ModelRequest, file_kinds_of, problem_with
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import InferenceResponse
@@ -99,6 +100,12 @@ class EnvironmentModel(Model):
             return file_kinds_of(self._model or _python_model(chosen), llm)
         except HoldfastError:  # said when the model is asked
             return FILE_KINDS
+
+    async def cancel(self, answer: BackgroundAnswer) -> Usage | None:
+        """End an answer at the provider. Raises as `model_from` does, and as the model does."""
+        if self._model is None:
+            self._model = model_from(self._chosen)
+        return await self._model.cancel(answer)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -71,8 +71,8 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             text = f"{text}; is it running, is {settings.address_name} right?"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         # proxies end a stream properly after their own time limit, without an error
-        case AnswerCut():
-            text = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
+        case AnswerCut():  # AnswerGone as well
+            text = f"the answer of the model endpoint {where} {error}"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
             refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)

@@ -14,6 +14,7 @@ from typing import Final
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import (
     AnswerPart,
+    BackgroundAnswer,
     Model,
     ModelRequest,
     checked_response,
@@ -24,6 +25,7 @@ from holdfast.core.base import frozen
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, ModelFailure
 from holdfast.core.base.extras import install_command
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
@@ -214,6 +216,17 @@ class RoutedModel(RoutingModel):
             if (model := self._made.get(choice.name)) is None:
                 model = self._made[choice.name] = _able(_model_of(choice, self._environment), choice.route)
             return model
+
+    async def cancel(self, answer: BackgroundAnswer) -> Usage | None:
+        """End an answer at its route's provider. Raises ModelFailure."""
+        choice = self.choice(answer.model)
+        if choice is None:
+            return await self._own.cancel(answer)
+        try:
+            model = self._model_of(choice)
+        except HoldfastError as error:
+            raise ModelFailure(error.message, kind=type(error).__name__) from None
+        return await model.cancel(frozen.replace(answer, model=choice.model))
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from io import StringIO
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, BackgroundAnswer, ModelRequest
 from holdfast.core.agent.usage_estimates import (
     CUT_TOKENS_MAX,
     HEARTBEAT_TOKENS_MAX,
@@ -32,6 +33,9 @@ class Progress:
 
     On Temporal each attempt has one of its own (`after`); in-process one serves all attempts of a call (`begin_again`).
     An attempt counts from `begin` on, unless the model reports that the request was not sent.
+
+    An answer that goes on at the provider (`background`) is counted once, by the attempt that ends with it, however
+    many resume it. Until then it counts its whole output limit wherever it may be lost.
     """
 
     def __init__(
@@ -47,8 +51,13 @@ class Progress:
         """When the first attempt began, by the server's clock; none in-process."""
         self.failures = failures
         """How many attempts failed by themselves; the others before this one were lost with their workers."""
+        self.background: BackgroundAnswer | None = None
+        """The answer under way at the provider, which the next attempt resumes; none where there is none."""
+        self.is_background: Final = asyncio.Event()
+        """Set once this attempt has such an answer."""
         self._attempt = attempt
         self._unreported = unreported
+        self._if_lost = NOTHING_USED  # what `background` counts before this attempt knows it
         self._reset()
 
     def _reset(self) -> None:
@@ -58,6 +67,7 @@ class Progress:
         self._input_max: int | None = None
         self._sent = True
         self._unseen = False
+        self._hidden = False  # whether the provider may have made parts of the answer that were not seen, and never are
         self._came_bytes = 0
         self._text = _BoundedText(RESPONSE_BYTES_MAX)
         self._reasoning = _BoundedText(REASONING_BYTES_MAX)
@@ -76,11 +86,21 @@ class Progress:
         except ValidationError:  # not ours
             last = CallProgress(attempt=0)
         unreported = max(0, attempt - 1 - last.attempt)
-        return cls(last.failed_usage + last.if_lost, attempt, last.begun_at, unreported, last.failures)
+        if last.background is None:
+            return cls(last.failed_usage + last.if_lost, attempt, last.begun_at, unreported, last.failures)
+        progress = cls(last.failed_usage, attempt, last.begun_at, unreported, last.failures)
+        progress.background, progress._if_lost = last.background, last.if_lost
+        return progress
+
+    @property
+    def counted_usage(self) -> Usage:
+        """The usage of the attempts that have ended, and of an answer that goes on, as if it were lost."""
+        return self.failed_usage + (self._counted(lost=True) if self.background else NOTHING_USED)
 
     def begin(self, request: ModelRequest) -> None:
         """Note that `request` is being sent."""
         self._request = request
+        self._hidden = request.resume is not None
 
     def count_unreported(self, request: ModelRequest) -> None:
         """Count the attempts at `request` that left no heartbeat."""
@@ -97,6 +117,7 @@ class Progress:
         self._model, self._response_id = part.model or self._model, part.response_id or self._response_id
         self._route = part.route or self._route
         self._sent, self._unseen = part.sent, part.unseen
+        self._note_background(part)
         if part.usage is not None:
             self._usage, self._came_bytes = part.usage, 0
         else:
@@ -111,10 +132,45 @@ class Progress:
         # the last report replaces bytes that were counted before it
         if usage not in (NOTHING_USED, self._usage):
             self._usage, self._came_bytes = usage, 0
-        self.failed_usage += (self._usage or NOTHING_USED) if free else self._counted()
+        if self.background is not None:
+            self._if_lost = self._counted()  # the next attempt resumes it
+        else:
+            self.failed_usage += (self._usage or NOTHING_USED) if free else self._counted()
         self._usage, self._request, self._void = None, None, True  # counted
         self.failures += 1
-        return self.failed_usage
+        return self.counted_usage
+
+    def lose(self) -> None:
+        """Count the answer that could not be resumed; the same attempt asks anew."""
+        self.failed_usage += self._counted()
+        self._reset()
+
+    def give_up(self, usage: Usage | None, *, ended: bool) -> None:
+        """Note that nobody resumes the answer at the provider, which has `ended` there, with `usage` where it says so.
+
+        What goes on there counts its whole output limit.
+        """
+        if self._request is None:  # of an attempt before
+            self.failed_usage += usage or self._if_lost
+            self.background = None
+        elif ended:
+            if usage is not None:
+                self._usage, self._came_bytes = usage, 0
+            self.background = None
+
+    def _note_background(self, part: AnswerPart) -> None:
+        if part.lives_on is False:
+            self.background = None
+        elif (
+            part.lives_on
+            and self.background is None
+            and self._request is not None
+            and 0 < len(self._response_id) <= WORD_CHARS_MAX
+        ):
+            self.background = BackgroundAnswer(response_id=self._response_id, model=self._request.llm.model)
+        if self.background is not None:
+            self.is_background.set()
+            self._hidden = self._hidden or part.unseen
 
     def begin_again(self) -> None:
         """Begin the next attempt: the partial answer of the failed one is discarded."""
@@ -124,13 +180,24 @@ class Progress:
     def _counted(self, *, lost: bool = False) -> Usage:
         """Return the usage of the attempt if it ends here, or is `lost`: as reported, or an upper bound."""
         request = self._request
+        if self.background is not None:
+            return self._counted_in_background()
         if request is None or not (self._sent or (lost and not self._over)):  # sent a moment later, maybe
             return self._usage or NOTHING_USED
         # more may have arrived between the last heartbeat and the death
         more = HEARTBEAT_TOKENS_MAX if lost else 0
         if self._usage is None or self._came_bytes:
-            more = hidden_tokens(request.max_output_tokens) if self._unseen else max(more, CUT_TOKENS_MAX)
+            more = (
+                hidden_tokens(request.max_output_tokens) if self._unseen or self._hidden else max(more, CUT_TOKENS_MAX)
+            )
         return cut_usage(self._usage, self._input_bound, self._came_bytes + more, request.max_output_tokens)
+
+    def _counted_in_background(self) -> Usage:
+        """Return what an answer counts that goes on at the provider: as much as it can have."""
+        if self._request is None:
+            return self._if_lost
+        limit = self._request.max_output_tokens
+        return cut_usage(self._usage, self._input_bound, hidden_tokens(limit), limit)
 
     def _input_bound(self) -> int:
         if self._input_max is None and self._request is not None:
@@ -148,12 +215,13 @@ class Progress:
             begun_at=self.begun_at,
             failures=self.failures,
             if_lost=self._counted(lost=True),
+            background=self.background,
         )
 
     @property
     def _may_begin(self) -> bool:
         """Whether its request may be sent at any moment: a worker that is lost then has not reported it."""
-        return self._request is None and not self._over and not self._void
+        return self._request is None and not self._over and not self._void and self.background is None
 
     def end(self) -> None:
         """Note that the attempt has ended here."""

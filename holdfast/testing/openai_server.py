@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -59,8 +59,11 @@ Outcome: TypeAlias = Literal["pending", "answered", "disconnected-by-client", "d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """What goes out for one request; `key` names the model call in the ledger, where it is one."""
+class Answer:
+    """What goes out for one request; `key` names the model call in the ledger, where it is one.
+
+    `live` is a body that comes into being while it is sent, in place of `pieces`.
+    """
 
     turn: Reply
     pieces: tuple[bytes, ...]
@@ -69,9 +72,10 @@ class _Answer:
     key: str = ""
     refused: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    live: AsyncIterator[bytes] | None = None
 
 
-def _parts(answer: _Answer) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+def _parts(answer: Answer) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """Return the pieces before the turn's fault, and those after it."""
     turn = answer.turn
     before, after = answer.pieces[: turn.pieces_max or 0], answer.pieces[turn.pieces_max or 0 :]
@@ -260,7 +264,7 @@ class FakeOpenAI:
         self._changed.set()
         return number, raw
 
-    def _answer(self, request: web.Request, raw: bytes) -> _Answer:
+    def _answer(self, request: web.Request, raw: bytes) -> Answer:
         problem = self.WIRE.headers_problem(request.headers, self._api_key)
         if problem is not None:
             return self._refuse(problem)
@@ -272,16 +276,16 @@ class FakeOpenAI:
                 return self._refuse(body) if isinstance(body, Refusal) else self._play(body)
             case "GET", "/v1/models":
                 names = ("scripted",) if self._scripts is None else tuple(self._scripts)
-                return _Answer(turn=Reply(), pieces=(json.dumps(self.WIRE.model_list(names)).encode(),))
+                return Answer(turn=Reply(), pieces=(json.dumps(self.WIRE.model_list(names)).encode(),))
             case method, path:
                 return self._refuse(Refusal(f"Invalid URL ({method} {path}).", code="unknown_url", status=404))
 
-    def _refuse(self, refusal: Refusal) -> _Answer:
+    def _refuse(self, refusal: Refusal) -> Answer:
         detail = {"status": refusal.status, "message": refusal.message}
         body = self.WIRE.error_body(refusal)
-        return _Answer(turn=Reply(status=refusal.status), pieces=(body,), refused=True, detail=detail)
+        return Answer(turn=Reply(status=refusal.status), pieces=(body,), refused=True, detail=detail)
 
-    def _play(self, body: dict[str, Any]) -> _Answer:
+    def _play(self, body: dict[str, Any]) -> Answer:
         model: str = body["model"]
         script = self._script if self._scripts is None else self._scripts.get(model)
         if script is None:
@@ -302,9 +306,11 @@ class FakeOpenAI:
             "completion_tokens": completion,
         }
         streamed = body.get("stream") is True and turn.status < HTTPStatus.BAD_REQUEST
-        return _Answer(turn=turn, pieces=pieces, streamed=streamed, model=model, key=key, detail=detail)
+        return Answer(turn=turn, pieces=pieces, streamed=streamed, model=model, key=key, detail=detail)
 
-    async def _send(self, request: web.Request, number: int, answer: _Answer) -> tuple[web.StreamResponse, Outcome]:
+    async def _send(self, request: web.Request, number: int, answer: Answer) -> tuple[web.StreamResponse, Outcome]:
+        if answer.live is not None:
+            return await self._send_live(request, number, answer, answer.live)
         turn = answer.turn
         at_once = turn.pieces_max is None  # whether a fault takes the place of the whole answer
         breaks = turn.disconnect or turn.reset
@@ -332,6 +338,19 @@ class FakeOpenAI:
         self._finish(number, answer, "answered")
         for piece in after[-1:]:
             await response.write(piece)
+        await response.write_eof()
+        return response, "answered"
+
+    async def _send_live(
+        self, request: web.Request, number: int, answer: Answer, pieces: AsyncIterator[bytes]
+    ) -> tuple[web.StreamResponse, Outcome]:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        async for piece in pieces:
+            await response.write(piece)
+        if self._closing.is_set() or answer.turn.disconnect or answer.turn.reset:
+            return self._drop(request, response, reset=answer.turn.reset)
+        self._finish(number, answer, "answered")
         await response.write_eof()
         return response, "answered"
 
@@ -374,7 +393,7 @@ class FakeOpenAI:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
-    def _finish(self, number: int, answer: _Answer, outcome: Outcome) -> None:
+    def _finish(self, number: int, answer: Answer, outcome: Outcome) -> None:
         now = time.monotonic()
         if outcome == "disconnected-by-client" and self._closing.is_set():
             outcome = "disconnected-by-server"
@@ -394,7 +413,7 @@ class FakeOpenAI:
         elif answer.key:
             self._note(answer, "disconnected" if outcome == "disconnected-by-client" else "dropped")
 
-    def _note(self, answer: _Answer, phase: str) -> None:
+    def _note(self, answer: Answer, phase: str) -> None:
         if self._ledger is not None:
             self._ledger.append("model", answer.model, phase, key=answer.key, detail=answer.detail)
 

@@ -14,6 +14,12 @@ from holdfast.testing.responses_request_check import encrypted, read_request
 from holdfast.testing.script import Reply, call_ids, turn_number
 from holdfast.testing.wire_format import WireFormat
 
+FAILED = "failed"
+"""The finish reason of a turn that is a failed response; its text is the error's."""
+
+RESPONSE_ID = "id"
+"""The field of a checked request that has the response's id, where it is not that of its turn."""
+
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -23,15 +29,21 @@ def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
         return other_pieces(turn, request)
     if not request.get("stream"):
         return (json.dumps(response_object(turn, request)).encode(),)
-    return tuple(
-        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in answer_events(turn, request)
-    )
+    return tuple(map(event_bytes, answer_events(turn, request)))
+
+
+def event_bytes(event: Mapping[str, Any]) -> bytes:
+    """Return an event as it goes out."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
 def response_object(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the whole response that a turn is."""
+    if turn.ending == FAILED:
+        error = {"code": "server_error", "message": turn.text or "The model has failed."}
+        return begun(request) | {"status": FAILED, "error": error, "usage": _usage(turn)}
     reason = INCOMPLETE.get(turn.ending)
-    return _frame(request) | {
+    return begun(request) | {
         "status": "completed" if reason is None else "incomplete",
         "incomplete_details": None if reason is None else {"reason": reason},
         "completed_at": CREATED if reason is None else None,
@@ -40,13 +52,13 @@ def response_object(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _frame(request: Mapping[str, Any]) -> dict[str, Any]:
+def begun(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a response that has just begun."""
     return {
-        "id": f"resp_{turn_number(request)}",
+        "id": request.get(RESPONSE_ID, f"resp_{turn_number(request)}"),
         "object": "response",
         "created_at": CREATED,
-        "status": "in_progress",
+        "status": "queued" if request.get("background") else "in_progress",
         "background": request.get("background", False),
         "error": None,
         "incomplete_details": None,
@@ -120,13 +132,15 @@ def answer_events(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _events(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    frame, whole = _frame(request), response_object(turn, request)
+    frame, whole = begun(request), response_object(turn, request)
     yield {"type": "response.created", "response": frame}
+    if frame["status"] == "queued":
+        yield {"type": "response.queued", "response": frame}
+        frame = frame | {"status": "in_progress"}
     yield {"type": "response.in_progress", "response": frame}
     for index, item in enumerate(whole["output"]):
         yield from _item_events(turn, index, item)
-    kind = "response.completed" if whole["status"] == "completed" else "response.incomplete"
-    yield {"type": kind, "response": whole}
+    yield {"type": f"response.{whole['status']}", "response": whole}
 
 
 def _item_events(turn: Reply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:

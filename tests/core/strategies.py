@@ -282,6 +282,7 @@ states = st.builds(
         LLM,
         model=st.none() | st.just("m"),
         temperature=st.none() | st.floats(0, 2),
+        background=st.none() | st.booleans(),
         fallback=st.lists(st.builds(FallbackRoute, model=st.just("n")), max_size=2).map(tuple),
     ),
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),

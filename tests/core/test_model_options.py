@@ -29,6 +29,7 @@ EVERY = LLM(
     strict=True,
     service_tier="flex",
     extra={"prompt_cache_key": "clerk", "metadata": {"team": "shop"}},
+    background=False,
 )
 
 
@@ -60,6 +61,7 @@ def test_a_model_without_options_is_written_as_before() -> None:
         ({"extra": {"max_completion_tokens": 5}}, "write `llm.max_output_tokens`"),
         ({"extra": {"tools": []}}, "write `tools`"),
         ({"extra": {"stream": True}}, "write `llm.stream`"),
+        ({"extra": {"background": True}}, "write `llm.background`"),
         ({"extra": {"user": "x" * EXTRA_BYTES_MAX}}, "at most 16,384 are sent"),
         ({"extra": {"user": "\ud800"}}, "valid string"),
     ],

@@ -20,6 +20,7 @@ from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.agent.policies import Critique, Plan
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
@@ -213,6 +214,7 @@ mcp_tools = st.builds(
     output=st.none() | json_maps,
     annotations=st.builds(McpAnnotations, title=st.none() | texts, read_only=st.none() | st.booleans()),
 )
+background = st.none() | st.builds(BackgroundAnswer, response_id=st.just("resp_1"), model=st.none() | st.just("m"))
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     states,
     definitions,
@@ -389,8 +391,11 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         previous_run_id=names,
     ),
     st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
-    st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
-    st.builds(FailedAttemptsUsage, call=texts, usage=usages),
+    st.builds(
+        CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages, background=background
+    ),
+    st.builds(FailedAttemptsUsage, call=texts, usage=usages, background=background),
+    st.builds(BackgroundAnswer, response_id=st.just("resp_1"), model=st.none() | st.just("m")),
     st.builds(
         ToolAttempts,
         own=counts,

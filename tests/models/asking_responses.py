@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
-from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models import OpenAIResponses, ProviderSettings
 from holdfast.testing.responses_server import FakeResponses
 from holdfast.testing.script import Reply
 from tests.activities.asking import KEY, REQUEST
+
+
+class Known(OpenAIResponses):
+    """A model that says when it knows an answer that the provider makes in the background."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        super().__init__(settings)
+        self.known = asyncio.Event()
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        listener = request.listener
+        assert listener is not None
+
+        def listen(part: AnswerPart) -> None:
+            listener(part)
+            if part.lives_on:
+                self.known.set()
+
+        return await super().__call__(replace(request, listener=listen))
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.definition import LLM
+from holdfast.core.base.frozen import replace as changed
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.model_apis import OPENAI
 from holdfast.models.openai_chat.model import OpenAIChat
@@ -104,8 +105,9 @@ def test_a_schema_that_is_too_deep_cannot_be_strict() -> None:
     assert not can_be_strict(deep)
 
 
-def test_chat_completions_know_every_option() -> None:
-    assert OpenAIChat().problem(EVERY) == ""
+def test_chat_completions_know_every_option_but_one() -> None:
+    assert OpenAIChat().problem(changed(EVERY, background=None)) == ""
+    assert "does not know llm.background" in OpenAIChat().problem(EVERY)
 
 
 def test_an_api_names_the_options_that_it_does_not_know() -> None:

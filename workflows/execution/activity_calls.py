@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, cast
 
@@ -21,6 +22,7 @@ from temporalio.workflow import ActivityCancellationType
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name, input_name
 from holdfast.core.agent.hooks import HookRun
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN, WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
@@ -37,6 +39,7 @@ from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     CALL_MCP_TOOL_ACTIVITY,
+    CANCEL_ANSWER_ACTIVITY,
     INFERENCE_ACTIVITY,
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
@@ -78,6 +81,9 @@ MODEL_RETRY: Final = RetryPolicy(
 )
 """For attempts whose worker was lost. Other failures set their next wait, or are final: the clock alone ends a
 model call (`activities.retry_deadline`)."""
+
+CANCEL_ANSWER_TIMEOUT: Final = timedelta(seconds=3)
+"""How long a call that is over waits at most until its answer is cancelled at the provider."""
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 """How much longer than the run's time limit the server waits for a call.
@@ -200,6 +206,18 @@ async def summarise(
         )
     )
     return summary
+
+
+async def cancel_answer(answer: BackgroundAnswer, call: str) -> None:
+    """Have an answer cancelled that the attempts of a stopped call left under way at the provider, if that can be."""
+    with suppress(ActivityError):  # the run ends all the same
+        await workflow.execute_activity(
+            CANCEL_ANSWER_ACTIVITY,
+            answer,
+            schedule_to_close_timeout=CANCEL_ANSWER_TIMEOUT,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary=summaries.of_cancelled_answer(call),
+        )
 
 
 def summary_name(step_number: int) -> str:

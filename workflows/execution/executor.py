@@ -15,6 +15,7 @@ from holdfast.core.agent.assistants import reachable
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.frozen import replace
@@ -54,6 +55,7 @@ from workflows import summaries
 from workflows.execution.activity_calls import (
     call_model,
     call_tool,
+    cancel_answer,
     run_hooks,
     summarise,
     summary_name,
@@ -91,7 +93,9 @@ class Executor:
         self._starting = asyncio.Semaphore(STARTING_MAX)
         self._ran_at = 0
         self._spent: dict[str, Usage] = {}
-        self._current_call = ""
+        self._background: dict[str, BackgroundAnswer] = {}
+        """The answer under way at the provider, by the call whose attempts have left it there."""
+        self._current_call = self._ended = ""
         self._children: dict[str, SpawnSubagent] = {}
         self._asked: dict[str, McpInputNeeded] = {}
         """What the servers of calls that wait for an answer want back with it, by the id of the call."""
@@ -103,6 +107,7 @@ class Executor:
         with suppress(ValueError, IndexError):
             spent = FailedAttemptsUsage.model_validate(args[0])
             self._spent = {spent.call: spent.usage}
+            self._background = {spent.call: spent.background} if spent.background else {}
 
     @property
     def ran_in_this_task(self) -> bool:
@@ -116,10 +121,18 @@ class Executor:
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()
 
+    def _begin(self, call: str) -> None:
+        """Forget what the attempts of the call of that name before have left, as the core has counted it.
+
+        That one was too long, or went to the route before.
+        """
+        self._current_call, self._ended = call, ""
+        self._spent.pop(call, None)
+        self._background.pop(call, None)
+
     async def call_model(self, command: CallModel) -> Ends:
         """Call the model; when cancelled, report its partial answer."""
-        self._current_call = call_name(command.step_number)
-        self._spent.pop(self._current_call, None)  # of a call of that step that was too long
+        self._begin(call_name(command.step_number))
         request = self._transcript.inference_input(self._state(), command.max_output_tokens)
         request = replace(
             request,
@@ -132,12 +145,12 @@ class Executor:
             llm=command.llm,
             may_fall_back=command.may_fall_back,
         )
-        self._spent.pop(self._current_call, None)  # of the route before: the core has counted it
         caption = summaries.of_model_call(self._state(), command.step_number)
         try:
             answer = await call_model(command, request, self._time_left(), caption)
         except ActivityError as error:
             used, lost = self._used(error, call_name(command.step_number))
+            await self._end_background(call_name(command.step_number))
             if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
                 return (ModelCancelled(None, workflow.now(), used, lost),)
             return self._failed(ModelFailed(model_error(error), workflow.now(), used, lost))
@@ -149,13 +162,13 @@ class Executor:
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
-        self._current_call = summary_name(command.step_number)
-        self._spent.pop(self._current_call, None)
+        self._begin(summary_name(command.step_number))
         try:
             patience = self._start.definition.model_patience_seconds
             summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
         except ActivityError as error:
             used, lost = self._used(error, summary_name(command.step_number))
+            await self._end_background(summary_name(command.step_number))
             await self._cancelled_before_limit(error)
             return self._failed(SummaryFailed(model_error(error), workflow.now(), used, lost))
         return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
@@ -255,6 +268,12 @@ class Executor:
         spent = self._spent.get(call, NOTHING_USED)
         return (used if used.total_tokens >= spent.total_tokens else spent), lost
 
+    async def _end_background(self, call: str) -> None:
+        """Cancel the answer that the attempts of a call have left at the provider: none is left to resume it."""
+        if (answer := self._background.pop(call, None)) is not None:
+            self._ended = call
+            await cancel_answer(answer, call)
+
     async def await_time_limit(self, command: StartTimer) -> Ends:
         """Report the time limit."""
         # the first task's time can be past the moment of the decision; a timer must not be negative
@@ -272,7 +291,8 @@ class Executor:
 
     def _call_unreported(self, at: datetime) -> ModelCancelled:
         """Return the end of a model call, or a summary, that was cancelled and did not report in time."""
-        return ModelCancelled(None, at, failed_usage=self._spent.get(self._current_call, NOTHING_USED), lost=True)
+        used = self._spent.get(self._current_call, NOTHING_USED)
+        return ModelCancelled(None, at, failed_usage=used, lost=self._ended != self._current_call)
 
     def _children_unreported(self, at: datetime) -> Ends:
         """Return the ends of the subagents that were cancelled and did not report in time."""

@@ -127,7 +127,9 @@ class LLM(Frozen):
     The options from `top_p` on are sent only where they are set. `tool_choice` is `auto`, `none`, `required` or the
     name of a tool; one that forces a call holds for the first step of a run, and later ones are free. `strict` has the
     provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
-    request's body. An API that does not know an option refuses the agent before it runs. `context_window` is how many
+    request's body. With `background` the provider stores each answer and makes it whatever becomes of the connection: a
+    lost worker's call is resumed, not paid for again. An API that does not know an option refuses the agent before it
+    runs. `context_window` is how many
     tokens of input and answer the model takes together, by default what the worker knows of it.
 
     `fallback` are the models that a step asks in turn when the one before is away, overloaded or out of quota. The next
@@ -149,6 +151,7 @@ class LLM(Frozen):
     strict: bool | None = Field(default=None, exclude_if=is_none)
     service_tier: ServiceTier | None = Field(default=None, exclude_if=is_none)
     extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
+    background: bool | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
     fallback: tuple[FallbackChoice, ...] = Field(default=(), max_length=FALLBACKS_MAX, exclude_if=is_empty)
 
@@ -179,6 +182,7 @@ OPTIONS: Final = (
     "strict",
     "service_tier",
     "extra",
+    "background",
 )
 """The fields of `LLM` that an API may not know; none is unset."""
 

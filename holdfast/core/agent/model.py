@@ -6,9 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from pydantic import Field
+
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind, files_problem
 from holdfast.core.conversation.error_records import error_record
@@ -23,6 +27,16 @@ BAD_MODEL: Final = "BadModel"
 
 MODEL_EXITED: Final = "ModelExited"
 """Why a run fails whose model tried to end its process."""
+
+
+class BackgroundAnswer(Frozen):
+    """An answer that is made at the provider, whatever becomes of the call that asked for it (`LLM.background`).
+
+    `model` is the `LLM.model` that it was asked with: it says at which route the answer is.
+    """
+
+    response_id: str = Field(min_length=1, max_length=WORD_CHARS_MAX)
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,9 @@ class AnswerPart:
     """False while the connection is being made and nothing has been sent."""
     route: str = ""
     """The route that answers; empty for the worker's own model, and where an earlier part said it."""
+    lives_on: bool | None = None
+    """Whether the answer `response_id` goes on at the provider without this call: true from when it does, false from
+    its end there; none where nothing has changed."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
@@ -58,7 +75,9 @@ class ModelRequest:
     `max_output_tokens` none leaves it to the provider. A model that streams calls `listener` with each part; when the
     call is cancelled or fails, those parts are all that is known. `input_max` is the most tokens that the input can
     have, where that was counted already (`token_bounds.request_tokens` counts it anew). With `may_fall_back` another
-    model is asked when this one cannot answer.
+    model is asked when this one cannot answer. `resume` is the answer to this request that an earlier attempt has
+    begun: it is awaited instead of asking again. Once that is not possible, the call fails, after a part whose
+    `lives_on` is false.
     """
 
     llm: LLM
@@ -70,6 +89,7 @@ class ModelRequest:
     listener: AnswerListener | None = None
     input_max: int | None = None
     may_fall_back: bool = False
+    resume: BackgroundAnswer | None = None
 
 
 class Model(Protocol):
@@ -100,6 +120,13 @@ class Model(Protocol):
         Texts are sent to every model. A model of your own gets them all, as the parts `ImagePart` and `FilePart`.
         """
         return FILE_KINDS
+
+    async def cancel(self, answer: BackgroundAnswer, /) -> Usage | None:  # noqa: ARG002  # for those that have any
+        """End an answer at the provider: its run was stopped, or has given it up. Return its usage where that is known.
+
+        Raises ModelFailure where it could not be ended. Cancelling one that has ended is no error.
+        """
+        return None
 
     async def close(self) -> None:
         """Close the connections. Nobody calls the model after that."""

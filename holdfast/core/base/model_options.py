@@ -46,6 +46,7 @@ _OPTIONS: Final = {
     "service_tier": "llm.service_tier",
     "tool_choice": "llm.tool_choice",
     "parallel_tool_calls": "llm.parallel_tool_calls",
+    "background": "llm.background",
     "response_format": "response_format",
     "tools": "tools",
     "system": "system_prompt",
@@ -62,7 +63,6 @@ _OWNED: Final = frozenset(
         "stream_options",
         "n",
         "best_of",
-        "background",
         "conversation",
         "previous_response_id",
     }

@@ -67,6 +67,7 @@ RESERVED_NAMES: Final = frozenset(
         "resolve_tools",
         "run_hooks",
         "summarise",
+        "cancel_answer",
         "take_up",
         "check_arguments",
         "record_execution",

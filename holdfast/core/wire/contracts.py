@@ -14,6 +14,7 @@ from holdfast.core.agent.context_view import RunFacts
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
@@ -27,7 +28,7 @@ from holdfast.core.base.bounds import (
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
@@ -59,6 +60,7 @@ EVENTS_QUERY: Final = "events"
 BUDGET_QUERY: Final = "budget"
 INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
+CANCEL_ANSWER_ACTIVITY: Final = "cancel_answer"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 RESOLVE_MCP_ACTIVITY: Final = "resolve_mcp"
@@ -358,6 +360,8 @@ class CallProgress(Frozen):
     if_lost: Usage = NOTHING_USED
     begun_at: AwareDatetime | None = None
     failures: int = Field(default=0, ge=0)
+    background: BackgroundAnswer | None = Field(default=None, exclude_if=is_none)
+    """The answer under way at the provider: the next attempt resumes it, and only where it cannot, `if_lost` counts."""
 
 
 class ModelWait(Frozen):
@@ -375,10 +379,14 @@ class ModelWait(Frozen):
 
 
 class FailedAttemptsUsage(Frozen):
-    """The `spent` signal's input: the usage so far of all failed attempts of a model call, by its activity's id."""
+    """The `spent` signal's input: the usage so far of all failed attempts of a model call, by its activity's id.
+
+    `background` is the answer that they have left under way at the provider; the usage has all that it can have.
+    """
 
     call: str
     usage: Usage
+    background: BackgroundAnswer | None = Field(default=None, exclude_if=is_none)
 
 
 class SummaryInput(SparseForm):

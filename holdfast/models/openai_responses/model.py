@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from openai import AsyncOpenAI, omit
+from openai.types.responses import ResponseIncludable
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.model import BackgroundAnswer, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.answer_transfer import HttpBody
@@ -22,16 +26,20 @@ from holdfast.models.http_errors import ErrorStatus
 from holdfast.models.http_model import HEADERS
 from holdfast.models.model_apis import OPENAI_RESPONSES
 from holdfast.models.openai_endpoint import OpenAIEndpoint
+from holdfast.models.openai_responses.background_call import BackgroundCall, cancelled
 from holdfast.models.openai_responses.response_items import Item, input_items
 from holdfast.models.openai_responses.response_object import read_response
 from holdfast.models.openai_responses.response_stream import StreamedResponse
+from holdfast.models.provider_errors import provider_failure
 from holdfast.models.strict_tools import can_be_strict
 
 JSON_INSTRUCTION: Final = "Answer with a JSON object."
 """Put before the conversation if no message mentions JSON: OpenAI refuses `json_object` without that word there."""
 
-ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
+ENCRYPTED_REASONING: Final[ResponseIncludable] = "reasoning.encrypted_content"
 """What to include in answers: without it a provider that stores nothing could not go on from its reasoning."""
+
+INCLUDED: Final[list[ResponseIncludable]] = [ENCRYPTED_REASONING]
 
 NO_REASONING: Final = "encrypted content is not supported"
 """In the refusal of a model that does not reason: it is asked again without ENCRYPTED_REASONING."""
@@ -44,6 +52,7 @@ class OpenAIResponses(OpenAIEndpoint):
     """Calls an endpoint by the Responses API, with the official client and its retries off.
 
     The whole conversation goes out with each request, and nothing is stored at the provider: no `previous_response_id`.
+    With `LLM.background` the provider stores answers, and only so can they be resumed.
     """
 
     def __init__(self, settings: ProviderSettings | None = None) -> None:
@@ -66,7 +75,8 @@ class OpenAIResponses(OpenAIEndpoint):
             return await super()._answer(request, stream)
 
     def _stream(self, request: ModelRequest) -> StreamedResponse:
-        return StreamedResponse(request.listener, streamed=request.llm.stream)
+        llm = request.llm
+        return StreamedResponse(request.listener, streamed=llm.stream, background=bool(llm.background))
 
     def _sent(
         self, client: AsyncOpenAI, model: str, request: ModelRequest, output_max: int | None
@@ -84,6 +94,30 @@ class OpenAIResponses(OpenAIEndpoint):
     def _read(self, answer: object, request: ModelRequest, output_max: int | None) -> InferenceResponse:
         route = self.settings.route
         return read_response(answer, input_max=lambda: input_bound(request), output_max=output_max, route=route)
+
+    async def _received(
+        self,
+        client: AsyncOpenAI,
+        request: ModelRequest,
+        stream: AnswerStream,
+        send: Callable[[], AbstractAsyncContextManager[HttpBody]],
+    ) -> object:
+        if not request.llm.background or not isinstance(stream, StreamedResponse):
+            return await super()._received(client, request, stream, send)
+        include = omit if self._model_name(request) in self._not_reasoning else INCLUDED
+        return await BackgroundCall(client, request, stream, self.settings.timeouts, include).body(send)
+
+    async def cancel(self, answer: BackgroundAnswer) -> Usage | None:
+        """End an answer at the provider; return its usage where that is known. Raises ModelFailure."""
+        if self._client is None:
+            raise ModelFailure(self._no_endpoint)
+        try:
+            return await cancelled(self._client, answer.response_id, self.settings.timeouts)
+        except Exception as error:
+            failure = provider_failure(error, self.settings)
+            if failure is None:
+                raise
+            raise failure from None  # the cause may hold the request with its key
 
     def _model_name(self, request: ModelRequest) -> str:
         return request.llm.model or self.settings.model or ""
@@ -104,7 +138,9 @@ def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]
         **options,
         **({"include": included} if included else {}),
         "input": items,
-        "store": False,
+        # the API makes in the background only what it stores
+        "store": bool(llm.background),
+        **({"background": True} if llm.background else {}),
         **({"instructions": request.system_prompt} if request.system_prompt else {}),
         **({"tools": [_tool(tool, strict=bool(llm.strict)) for tool in request.tools]} if request.tools else {}),
         **({"text": text} if text else {}),

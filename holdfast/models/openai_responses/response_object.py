@@ -25,6 +25,9 @@ OUTPUT_ITEMS_MAX: Final = 4_096
 CUT: Final = {"max_output_tokens": "length"}
 """Our words for why an answer is incomplete; `content_filter` is the same in both."""
 
+UNDER_WAY: Final = ("queued", "in_progress")
+"""The statuses of a response that has not ended."""
+
 UNANSWERABLE: Final = frozenset({
     "apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request",
     "shell_call", "tool_search_call",
@@ -78,7 +81,7 @@ def read_response(
 def check_status(response: dict[str, object]) -> None:
     """Raise ErrorInAnswer for a response that has failed, AnswerCut for one that has not ended."""
     status, error = response.get("status"), response.get("error")
-    if status in ("queued", "in_progress"):
+    if status in UNDER_WAY:
         raise AnswerCut
     if status in ("failed", "cancelled") or (error and not response.get("output")):
         raise failed(error or f"the response has the status {status!r} and names no error")

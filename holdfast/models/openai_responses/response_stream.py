@@ -6,11 +6,14 @@ import json
 from typing import Final, cast
 
 from holdfast.core.agent.model import AnswerListener
+from holdfast.core.base.bounds import WORD_CHARS_MAX
+from holdfast.core.base.safe_text import encodable
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.event_stream import AnswerStream, fields_of, parsed, raw_text, word_of
 from holdfast.models.openai_responses.response_object import (
     NO_RESPONSE,
     OUTPUT_ITEMS_MAX,
+    UNDER_WAY,
     check_status,
     failed,
     reported,
@@ -26,15 +29,20 @@ class StreamedResponse(AnswerStream):
     """One answer: `feed` it the chunks that arrive; `end` returns the response.
 
     Its items are those of the events that end them; the last event repeats them, and is believed where it has more.
+    With `background` it `lives_on` where the server says that it makes the response without this connection.
     """
 
     not_an_answer = NO_RESPONSE
     not_a_stream = "the answer is neither a response of the Responses API nor a stream of one; check OPENAI_BASE_URL"
 
-    def __init__(self, listener: AnswerListener | None = None, *, streamed: bool = True) -> None:
+    def __init__(
+        self, listener: AnswerListener | None = None, *, streamed: bool = True, background: bool = False
+    ) -> None:
         super().__init__(listener, streamed=streamed)
+        self._background = background
         self.last_event = -1
         """The sequence number of the last event, -1 before the first: where a broken stream can be taken up again."""
+        self._first_event = -1  # those up to it have come already
         self._items: dict[int, object] = {}
         self._streamed_items: set[int] = set()
         self._response: dict[str, object] | None = None
@@ -55,6 +63,8 @@ class StreamedResponse(AnswerStream):
             return  # a keep-alive, or news that concerns nobody
         self._parts += 1
         if isinstance(number := fields.get("sequence_number"), int):
+            if number <= self._first_event:
+                return
             self.last_event = number
         if kind in TEXT or kind in REASONING or kind in ARGUMENTS:
             self._take_delta(kind, fields)
@@ -64,6 +74,11 @@ class StreamedResponse(AnswerStream):
             self._take_response(kind, response)
         elif kind in ENDS:
             raise UnusableAnswer(NO_RESPONSE)
+
+    def reopen(self) -> None:
+        """Go on with a body that begins behind the last event; what it repeats is left out."""
+        super().reopen()
+        self._first_event = self.last_event
 
     def _take_delta(self, kind: str, fields: dict[str, object]) -> None:
         text = raw_text(fields.get("delta"))
@@ -87,19 +102,44 @@ class StreamedResponse(AnswerStream):
         if len(self._items) > OUTPUT_ITEMS_MAX:
             raise UnusableAnswer(f"the answer has more than {OUTPUT_ITEMS_MAX:,} items")
 
-    def _take_response(self, kind: str, response: dict[str, object]) -> None:
+    def _take_words(self, response: dict[str, object]) -> None:
         for name in ("id", "model"):
             if not self._words[name] and (word := word_of(response.get(name))):
                 # at once: by its id an answer can be found again, should this process be lost
                 self._words[name], self._news = word, True
+
+    def _take_response(self, kind: str, response: dict[str, object]) -> None:
+        self._take_words(response)
         if (usage := reported(response.get("usage"))) is not None:
             self.usage = usage
         if kind not in ENDS:
+            self._note_background(response)
             return
+        if self.lives_on:
+            self.lives_on, self._news = False, True
         status = {"response.completed": "completed", "response.incomplete": "incomplete"}.get(kind, "failed")
         self._response = {"status": status, **response}
         check_status(self._response)
         self.complete = self.done = True
+
+    def _note_background(self, response: dict[str, object]) -> None:
+        """Note that the provider makes the response without this connection, where it says so."""
+        id_, status = self._words["id"], response.get("status")
+        if not self._background or status not in UNDER_WAY or self.lives_on is not None:
+            return
+        # a whole body that has not ended comes of nothing else
+        is_said = response.get("background") is True or status == "queued" or self.plain
+        if is_said and 0 < len(id_) <= WORD_CHARS_MAX and encodable(id_) == id_:
+            self.lives_on, self._news = True, True
+
+    def resume(self, response_id: str) -> None:
+        """Read a response that was begun before, from its first event on."""
+        self._words["id"], self.lives_on = response_id, True
+
+    @property
+    def response_id(self) -> str:
+        """The response's id, empty before it is known."""
+        return self._words["id"]
 
     def _joined(self) -> object:
         if self._response is None:
@@ -116,6 +156,8 @@ class StreamedResponse(AnswerStream):
         response = parsed(body)
         fields = fields_of(response)
         self.usage = reported(fields.get("usage"))
+        self._take_words(fields)
+        self._note_background(fields)
         if fields.get("error") and not fields.get("output"):
             raise ErrorInAnswer(fields["error"]) if "status" not in fields else failed(fields["error"])
         return response

@@ -6,7 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import Model, ModelRequest, checked_response, file_kinds_of, problem_with
+from holdfast.core.agent.model import (
+    BackgroundAnswer,
+    Model,
+    ModelRequest,
+    checked_response,
+    file_kinds_of,
+    problem_with,
+)
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings, provider_of
@@ -66,6 +74,10 @@ class PromptedModel(Model):
         """Return which kinds of files the model takes."""
         taken = file_kinds_of(self._model, llm)
         return frozenset(each for each in taken if each == "text" or each in self._can)
+
+    async def cancel(self, answer: BackgroundAnswer) -> Usage | None:
+        """End an answer at the model's provider. Raises as the model does."""
+        return await self._model.cancel(answer)
 
     async def close(self) -> None:
         """Close the model's connections."""
