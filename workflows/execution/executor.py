@@ -129,8 +129,10 @@ class Executor:
             patience_seconds=patience_of(
                 self._start.definition.model_patience_seconds, may_fall_back=command.may_fall_back
             ),
-            llm=command.llm,
+            llm=command.llm and self._transcript.opening.definition.llm.difference(command.llm),
             may_fall_back=command.may_fall_back,
+            offered=command.offered,
+            prompt=command.prompt,
         )
         self._spent.pop(self._current_call, None)  # of the route before: the core has counted it
         caption = summaries.of_model_call(self._state(), command.step_number)
