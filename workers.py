@@ -45,6 +45,7 @@ from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.mcp.pool import McpPool
 from holdfast.models.endpoint import prices_of
+from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
@@ -147,9 +148,8 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers, model)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     resources = OpenResources((*tools, *toolset.hooks), toolset.resources)
-    ours = _our_activities(
-        inference, Hooks(toolset.hooks, resources), catalog, servers, record_activities, Scripts(toolset.tools, servers)
-    )
+    hooks = Hooks(toolset.hooks, resources, ModelCallCheck(model, prices))
+    ours = _our_activities(inference, hooks, catalog, servers, record_activities, Scripts(toolset.tools, servers))
     activities_of = partial(
         tool_activities, tools, results=results, spans=traces.spans, resources=resources, attachments=records
     )

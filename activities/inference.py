@@ -56,6 +56,7 @@ from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.background_answers import answer, give_up
 from holdfast.runtime.file_parts import with_files
+from holdfast.runtime.model_call_changes import offered_tools, with_prompt
 from holdfast.runtime.model_progress import CANCELLED, Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 from holdfast.runtime.stored_items import with_items_stored, with_stored_items
@@ -135,17 +136,17 @@ class Inference:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", call, _fetch)
         opening = transcript.opening
         compiler, tools = opening.definition.context.compiler, await self._offered(opening)
-        llm = call.llm or opening.definition.llm
+        llm = opening.definition.llm if call.llm is None else opening.definition.llm.with_difference(call.llm)
         request = ModelRequest(
             llm=llm,
             system_prompt=self._system_prompt(opening, call),
             messages=await with_files(
-                await with_stored_items(self._compiled(transcript, call), self._attachments),
+                await with_stored_items(with_prompt(self._compiled(transcript, call), call.prompt), self._attachments),
                 self._attachments,
                 opening.definition.context,
                 lambda: self._model.file_kinds(llm),
             ),
-            tools=(*(tool.schema for tool in tools.values()), *opening.own_tools),
+            tools=offered_tools((*(tool.schema for tool in tools.values()), *opening.own_tools), call.offered),
             max_output_tokens=call.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.add,

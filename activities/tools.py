@@ -256,9 +256,9 @@ class Catalog:
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
         """Return the traits of what `request` names. An unknown name fails without retry, also that of a model."""
+        llm = request.llm or LLM(model=request.model)
         if self._model is not None:
             # in a thread: it may import a client
-            llm = request.llm or LLM(model=request.model)
             problem = await asyncio.to_thread(problem_with, self._model, llm)
             if problem := problem or await asyncio.to_thread(problem_with_files, self._model, llm, request.files):
                 text = f"agent {request.agent!r}: {problem}"
@@ -303,7 +303,7 @@ class Catalog:
             prompts=bool(equipment.prompts),
             mcp=request.mcp,
             search=search,
-            prices=await asyncio.to_thread(self._prices.of, request.model),
+            prices=await asyncio.to_thread(self._prices.of, request.model, llm.service_tier),
             window=window,
-            fallback=await asyncio.to_thread(self._prices.known_routes, request.llm.fallback) if request.llm else (),
+            fallback=await asyncio.to_thread(self._prices.known_routes, llm.fallback, llm.service_tier),
         )

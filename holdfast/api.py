@@ -18,6 +18,7 @@ from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
@@ -51,6 +52,7 @@ __all__ = [
     "HookContext",
     "ImagePart",
     "Message",
+    "ModelCallChanges",
     "ModelRetry",
     "Outcome",
     "Prices",

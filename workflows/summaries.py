@@ -28,6 +28,8 @@ def model_of(state: AgentState) -> str:
     step = state.execution.current_step if state.execution else None
     if step is not None and step.fallbacks:
         return step.fallbacks[-1].to
+    if step is not None and step.model_call_changes is not None and step.model_call_changes.model is not None:
+        return step.model_call_changes.model
     response = state.last_step.inference_response if state.last_step else None
     return (state.llm.model if state.llm else None) or (response.model if response else "")
 

@@ -35,6 +35,7 @@ from holdfast.local.script_calls import with_code_mode
 from holdfast.local.searched_tools import shown_tools
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.message_files import GivenFile, message_files, stored_files
+from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import check_schemas, refuse_remote
@@ -144,6 +145,7 @@ class Inventory:
             results=self.results,
             resources=self.resources,
             attachments=self.attachments,
+            check=ModelCallCheck(self.model, self.prices),
         )
         return Equipment(loop, executor, listed.pinned if listed else None)
 

@@ -62,6 +62,7 @@ from holdfast.local.script_calls import advance_script
 from holdfast.mcp.tools import failure_record
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
+from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.tool_runner import Results, run_tool
@@ -99,6 +100,7 @@ class Executor:
     results: Results | None = None
     resources: OpenResources = NO_RESOURCES
     attachments: AttachmentStore | None = None
+    check: ModelCallCheck | None = None
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Call the model; when cancelled, report its partial answer."""
@@ -161,8 +163,8 @@ class Executor:
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
         shown = HookContext.model_validate_json(canonical(command.context))  # a copy: hooks cannot change the state
-        room, resources = command.changes_bytes_max, self.resources
-        runs = await run_hooks(self.toolset.hooks, command.hooks, shown, room, resources=resources)
+        room, resources, check = command.changes_bytes_max, self.resources, self.check
+        runs = await run_hooks(self.toolset.hooks, command.hooks, shown, room, resources=resources, check=check)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 

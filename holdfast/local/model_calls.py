@@ -31,6 +31,7 @@ from holdfast.runtime.answer_check import checked
 from holdfast.runtime.attachments import MemoryAttachments
 from holdfast.runtime.background_answers import answer, give_up
 from holdfast.runtime.file_parts import with_files
+from holdfast.runtime.model_call_changes import offered_tools, with_prompt
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls
 from holdfast.runtime.stored_items import with_items_stored, with_stored_items
@@ -80,12 +81,12 @@ class ModelCalls:
             llm=llm,
             system_prompt=self._system_prompt(state),
             messages=await with_files(
-                await with_stored_items(self._shown(state), self._attachments),
+                await with_stored_items(with_prompt(self._shown(state), command.prompt), self._attachments),
                 self._attachments,
                 self._policy,
                 lambda: file_kinds_of(self._model, llm),
             ),
-            tools=self._tools,
+            tools=offered_tools(self._tools, command.offered),
             max_output_tokens=command.max_output_tokens,
             response_format=response_format,
             listener=progress.add,

@@ -25,15 +25,15 @@ class RoutedPrices(PriceList):
         """Return the prices of the routes that `choose` finds; for any other name those of `own` count."""
         return cls(own.overrides, own.model, own.base_url, own.provider, choose)
 
-    def of(self, model: str | None) -> Prices | None:
+    def of(self, model: str | None, tier: str | None = None) -> Prices | None:
         """Return the prices of what `model` means, none when they are unknown."""
         choice = self.choose(model)
         if choice is None:
-            return PriceList.of(self, model)
+            return PriceList.of(self, model, tier)
         if choice.route.prices is not None and choice.is_own_model:
             return choice.route.prices
         named = self.overrides.get(model or "")
-        return named if named is not None else self._at(choice).of(choice.model)
+        return named if named is not None else self._at(choice).of(choice.model, tier)
 
     def window_of(self, model: str | None) -> int | None:
         """Return the tokens of the context window of what `model` means; none if unknown."""

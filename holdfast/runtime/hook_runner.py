@@ -19,12 +19,13 @@ from holdfast.core.agent.hooks import (
     seen_by_next,
 )
 from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX
-from holdfast.core.base.frozen import canonical
+from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.user_code import Exited, call_foreign
 
@@ -37,18 +38,22 @@ async def run_hooks(
     *,
     apart: bool = False,
     resources: OpenResources = NO_RESOURCES,
+    check: ModelCallCheck | None = None,
 ) -> list[HookRun]:
     """Run `traits_in_order` one after another, each seeing earlier changes, up to the first that fails.
 
     A hook fails by raising, by returning something other than `Changes`, by changes not allowed at its trigger, by
     exceeding what is left of `changes_bytes_max`, or by exceeding its `timeout_seconds` (a sync one cannot be ended: it
     is left behind in its thread). Hooks after one that blocked the call do not run. `apart` as in
-    `user_code.call_foreign`; `resources` are those that are open.
+    `user_code.call_foreign`; `resources` are those that are open. `check` judges changes
+    of the model call; without one there are none.
     """
     runs: list[HookRun] = []
     room = changes_bytes_max
     for traits in traits_in_order:
         run = await _run(hooks.get(traits.name), traits, context, room, apart=apart, resources=resources)
+        if run.changes is not None and run.changes.model_call is not None:
+            run = await _with_checked_call(traits, run.changes, context, room, check)  # what is known
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
             break
@@ -113,6 +118,18 @@ def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:
         allowed = f"{room:,} are left of what all hooks of this place may change"
         return _failed(traits, f"returned changes of {size:,} bytes, {allowed}")
     return HookRun(name=traits.name, changes=changes)
+
+
+async def _with_checked_call(
+    traits: HookTraits, changes: Changes, context: HookContext, room: int, check: ModelCallCheck | None
+) -> HookRun:
+    """Return the run with what the worker knows of the model that is asked instead, or why it cannot be."""
+    if check is None or changes.model_call is None:
+        return _failed(traits, "cannot change the model call: nobody here knows of models")
+    checked = await check.checked(context, replace(changes.model_call, hooks=()))
+    if isinstance(checked, str):
+        return _failed(traits, f"cannot change the model call so: {checked}")
+    return _checked(traits, replace(changes, model_call=checked), room)
 
 
 def _failed(traits: HookTraits, why: str) -> HookRun:

@@ -2,13 +2,15 @@
 
 The table is as old as the installed package: nothing is fetched. Where it has several prices for a model (tiers by
 length, times of day, a change to come), the highest that can apply counts, so that no cost is counted too low.
-Prices that a request must ask for (service tiers, batches) do not apply, as we request none.
+Where a definition names a service tier (`llm.service_tier`), the table's prices of that tier count; batches are never
+requested.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -102,16 +104,17 @@ class PriceList:
         path = environment.get("HOLDFAST_PRICES")
         return cls(read_prices(Path(path)) if path else {}, model=model, base_url=base_url, provider=provider)
 
-    def of(self, model: str | None) -> Prices | None:
+    def of(self, model: str | None, tier: str | None = None) -> Prices | None:
         """Return the prices of `model`, by default the worker's own model; none when they are unknown.
 
-        The first look-up of a model without an override loads the table (some 0.5 s).
+        `tier` is the service tier that is asked for; only the table knows of those. The first look-up of a model
+        without an override loads the table (some 0.5 s).
         """
         name = model or self.model
         if name is None:
             return None
         override = self.overrides.get(name)
-        return override if override is not None else table_prices(name, self.base_url, self.provider)
+        return override if override is not None else table_prices(name, self.base_url, self.provider, tier=tier)
 
     def window_of(self, model: str | None) -> int | None:
         """Return the tokens of the model's context window, by default the worker's own model's; none if unknown."""
@@ -125,14 +128,15 @@ class PriceList:
 
     def priced(self, llm: LLM) -> LLM:
         """Return `llm` with the prices and context windows of its models, if known; its own come first."""
-        return llm.known(self.of(llm.model), self.window_of(llm.model), self.known_routes(llm.fallback))
+        tier = llm.service_tier
+        return llm.known(self.of(llm.model, tier), self.window_of(llm.model), self.known_routes(llm.fallback, tier))
 
-    def known_routes(self, routes: Iterable[FallbackRoute]) -> tuple[FallbackRoute, ...]:
+    def known_routes(self, routes: Iterable[FallbackRoute], tier: str | None = None) -> tuple[FallbackRoute, ...]:
         """Return the routes with their prices and context windows, if known; their own come first."""
         return tuple(
             replace(
                 each,
-                prices=each.prices or self.of(each.model),
+                prices=each.prices or self.of(each.model, tier),
                 context_window=each.context_window or self.window_of(each.model),
             )
             for each in routes
@@ -167,16 +171,23 @@ def read_prices(path: Path) -> dict[str, Prices]:
 
 
 def table_prices(
-    model: str, base_url: str | None = None, provider: str | None = DEFAULT_PROVIDER, *, today: date | None = None
+    model: str,
+    base_url: str | None = None,
+    provider: str | None = DEFAULT_PROVIDER,
+    *,
+    today: date | None = None,
+    tier: str | None = None,
 ) -> Prices | None:
     """Return the table's prices of `model` at that endpoint, none when it is not listed.
 
-    `provider` is the provider of the API where there is no `base_url`.
+    `provider` is the provider of the API where there is no `base_url`, `tier` the service tier that is asked for: one
+    that the table does not know costs as usual.
     """
     match = _listed(model, base_url, provider)
     if match is None:
         return None
-    applying = prices_applying(match[1], today or datetime.now(UTC).date())
+    day = today or datetime.now(UTC).date()
+    applying = in_tier(prices_applying(match[1], day), match[1], day, tier)
     input_usd, output_usd = _dearest(applying, INPUT_PRICES), _dearest(applying, OUTPUT_PRICES)
     if input_usd is None or output_usd is None:  # it is not billed by tokens
         return None
@@ -220,6 +231,28 @@ def prices_applying(model: ModelInfo, today: date) -> list[ModelPrice]:
             applying.clear()
         applying.append(each.prices)
     return applying
+
+
+def in_tier(prices: list[ModelPrice], model: ModelInfo, today: date, tier: str | None) -> list[ModelPrice]:
+    """Return `prices` of a model as they are in that service tier on or after `today`."""
+    now, begun = datetime.combine(today, time(), UTC), False
+    overlays: list[ModelPrice] = []
+    for variant in (model.price_variants or ()) if tier is not None else ():
+        if variant.when != {"service_tier": tier}:
+            continue
+        active = variant.constraint is None or variant.constraint.active(now)
+        if active and begun:  # the table names the latest first: this one has been replaced
+            continue
+        begun = begun or active
+        overlays.append(variant.prices)
+    both = [_overlaid(each, overlay) for each in prices for overlay in overlays]
+    return both if begun else [*prices, *both]
+
+
+def _overlaid(price: ModelPrice, overlay: ModelPrice) -> ModelPrice:
+    both = copy(price)
+    vars(both).update((name, value) for name, value in vars(overlay).items() if value is not None)
+    return both
 
 
 def _dearest(prices: Iterable[ModelPrice], names: Iterable[str]) -> float | None:

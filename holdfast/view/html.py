@@ -152,6 +152,7 @@ def _step(step: StepView) -> Element:
         element("p", f"{moment(step.started_at)}  {step.model}", class_="faint"),
         _text(step.text) if step.text.strip() else None,
         element("p", f"changed by the hook {step.revised_by}", class_="faint") if step.revised_by else None,
+        element("p", step.call_changed, class_="faint") if step.call_changed else None,
         map(_error, step.errors),
         map(_call, step.calls),
     )

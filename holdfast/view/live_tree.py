@@ -36,7 +36,19 @@ LIVE_RESULT_CHARS_MAX: Final = 500
 """How much of a call's result, or of an error, a live view holds: it shows one line."""
 
 KNOWN_AT_END: Final = (
-    *("kind", "model", "started_at", "completed_at", "seconds", "errors", "usage", "cost", "unpriced", "asking"),
+    *(
+        "kind",
+        "model",
+        "started_at",
+        "completed_at",
+        "seconds",
+        "errors",
+        "usage",
+        "cost",
+        "unpriced",
+        "asking",
+        "call_changed",
+    ),
 )
 """What a step's end says of it; its text and its calls, with what has come of them, have been told before."""
 

@@ -120,6 +120,8 @@ class StepView(Frozen):
     unpriced: tuple[str, ...]
     revised_by: str = ""
     """The hook whose text stands in place of the model's."""
+    call_changed: str = ""
+    """What hooks changed of its model call, in a line."""
     asking: SkipJsonSchema[bool] = Field(default=False, exclude=True)
     """Whether the model is being asked. This and what follows is for whoever watches; no document has it."""
     attempt: SkipJsonSchema[int] = Field(default=1, exclude=True)
@@ -285,6 +287,7 @@ def step_view(
         cost=step.cost,
         unpriced=step.unpriced,
         revised_by=step.revised.hook if step.revised else "",
+        call_changed=step.model_call_changes.line if step.model_call_changes else "",
         asking=not completed_at and step.inference_response is None,
     )
 

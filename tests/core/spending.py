@@ -6,10 +6,8 @@ message counts more than its bytes and a template's tags. Everything is drawn fr
 
 from __future__ import annotations
 
-import math
 import random
 from collections import deque
-from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -17,17 +15,16 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.context_view import compiled
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.hooks import Changes, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX, cut_usage
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.retries import BUDGET_SPENT, allowed_output
-from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
-from holdfast.core.conversation.messages import Message, ToolCall, user_message
+from holdfast.core.conversation.messages import ToolCall, user_message
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.loop.agent_loop import AgentLoop
@@ -60,6 +57,7 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import AGENT_ID, BOOM, START, moment
+from tests.core.spending_accounts import Agent, Counter
 
 ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")
 CACHING = (
@@ -69,66 +67,11 @@ CACHING = (
 )
 """Prices of providers that cache; which part of an input they do is theirs to say, call by call."""
 
+MODELS = ("m0", "m1", "m2")
+"""Models that count tokens differently, fall back to each other, and are asked by hooks in place of each other."""
+
 EVENTS_MAX = 250
 """After so many the person in front of it loses patience and stops the run."""
-
-
-@dataclass(frozen=True)
-class Counter:
-    """How many tokens the model counts: `per_token` bytes each, texts as JSON or as they are, tags around them."""
-
-    per_token: int
-    escaped: bool
-    tags: int
-
-    def of(self, messages: tuple[Message, ...]) -> int:
-        return sum(self._of(each) for each in messages)
-
-    def of_bytes(self, count: int) -> int:
-        return math.ceil(count / self.per_token) + self.tags
-
-    def _of(self, message: Message) -> int:
-        said = self.of_bytes(self._bytes(message.text) + len(message.tool_call_id or ""))
-        return said + sum(
-            self.of_bytes(len((call.id + call.name).encode()) + self._bytes(call.arguments_text)) + self.tags
-            for call in message.tool_calls
-        )
-
-    def _bytes(self, text: str) -> int:
-        return json_size(text) - 2 if self.escaped else len(text.encode())
-
-
-@dataclass(eq=False)
-class Agent:
-    """One agent of the tree with its account: what its own model calls used, as the model's side counts."""
-
-    definition: AgentDefinition
-    budget: ExecutionBudget
-    parent: Agent | None
-    spawned_by: SpawnSubagent | None
-    loop: AgentLoop
-    state: AgentState
-    spent: Usage = NOTHING_USED
-    cost: float = 0.0
-    first_input: int | None = None
-    children: list[Agent] = field(default_factory=list["Agent"])
-    pending: list[Command] = field(default_factory=list[Command])
-    asked_input: int = 0
-    timer: StartTimer | None = None
-    told: bool = False
-
-    @property
-    def own(self) -> bool:
-        return self.parent is None or self.definition.budget_policy == "own"
-
-    @property
-    def ended(self) -> bool:
-        return self.state.status.is_terminal
-
-    def tree(self, *, others_too: bool = False) -> list[Agent]:
-        """It and everyone below it whose spending counts toward its budget; others' too where that is asked."""
-        below = (each for each in self.children if others_too or not each.own)
-        return [self, *(agent for each in below for agent in each.tree(others_too=others_too))]
 
 
 class World:
@@ -137,15 +80,24 @@ class World:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.seconds = 0.0
-        self.counter = Counter(rng.choice((1, 1, 2, 4)), rng.random() < 0.5, rng.choice((0, 5, 12, 20)))
+        self.counters = {name: Counter(*self._counting()) for name in MODELS}
         self.agents: list[Agent] = []
         self.happening: deque[tuple[Agent, Event]] = deque()
         self.definitions = {f"agent{place}": self._definition(f"agent{place}", 3) for place in range(3)}
         definition = self._definition("root", 3)
+        self.calls = self.failed = self.fallbacks = self.changed = 0
         self.root = self._made(definition, definition.budget, None, None, None)
         self._begin(self.root, "Do it. " + self._text(2_000))
 
     # --- what is drawn
+
+    def _counting(self) -> tuple[int, bool, int]:
+        draw = self.rng
+        return draw.choice((1, 1, 2, 4)), draw.random() < 0.5, draw.choice((0, 5, 12, 20))
+
+    def _prices(self) -> Prices | None:
+        prices = (None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2), *CACHING)
+        return self.rng.choice((*prices, Prices(input_usd=3, output_usd=0)))
 
     def _text(self, longest: int) -> str:
         alphabet = self.rng.choice(ALPHABETS)
@@ -168,9 +120,12 @@ class World:
 
     def _definition(self, name: str, others: int) -> AgentDefinition:
         draw = self.rng
-        prices = draw.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2), *CACHING))
+        first, *others_asked = draw.sample(MODELS, draw.choice((1, 1, 2, 3)))
         llm = LLM(
-            prices=draw.choice((prices, Prices(input_usd=3, output_usd=0))), max_output_tokens=draw.choice((None, 50))
+            model=first,
+            prices=self._prices(),
+            max_output_tokens=draw.choice((None, 50)),
+            fallback=tuple(FallbackRoute(model=each, prices=self._prices()) for each in others_asked),
         )
         summary = SummaryPolicy(above_input_tokens=draw.choice((500, 3_000)), keep_messages=draw.choice((0, 3)))
         return AgentDefinition(
@@ -210,7 +165,22 @@ class World:
         if draw.random() < 0.6 or trigger in (Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL):
             return None
         said = (user_message("hook " + self._text(4_000)),) if draw.random() < 0.5 else ()
-        return Changes(messages=said, go_on=draw.random() < 0.6, stop="enough" if draw.random() < 0.03 else None)
+        stop, changed = "enough" if draw.random() < 0.03 else None, self._model_call(trigger)
+        return Changes(messages=said, go_on=draw.random() < 0.6, stop=stop, model_call=changed)
+
+    def _model_call(self, trigger: Trigger) -> ModelCallChanges | None:
+        """Return what a hook changes of one model call: its model, its tools, a text behind the conversation."""
+        draw = self.rng
+        if trigger is not Trigger.BEFORE_INFERENCE or draw.random() < 0.2:
+            return None
+        model = draw.choice((None, *MODELS))
+        return ModelCallChanges(
+            model=model,
+            prices=self._prices() if model else None,
+            options=draw.choice(({}, {"max_output_tokens": 80}, {"temperature": 0})),
+            tools=draw.choice((None, (), ("lone",), ("add", "spawn"))),
+            prompt=self._text(2_000),
+        )
 
     # --- the tree
 
@@ -228,6 +198,8 @@ class World:
             ToolTraits(name="lone", described_bytes=300, sequential=True),
         )
         places = draw.sample(list(Trigger), draw.choice((0, 0, 1, 3)))
+        if draw.random() < 0.5 and Trigger.BEFORE_INFERENCE not in places:
+            places.append(Trigger.BEFORE_INFERENCE)
         loop = AgentLoop(
             definition,
             tools={each.name: each for each in tools},
@@ -295,7 +267,7 @@ class World:
                     self._begin(child, command.task)
                     return
                 if not isinstance(command, CallTool):
-                    agent.asked_input = self._input_of(agent, command)
+                    self._ask(agent, command)
                 agent.pending.append(command)
             case RunHooks():
                 agent.pending.append(command)
@@ -306,15 +278,39 @@ class World:
             case _:
                 pass
 
+    def _ask(self, agent: Agent, command: CallModel | SummariseBuffer) -> None:
+        """Count what a model is asked, and by how much a first call's input alone passes its half of the budget."""
+        own = agent.definition.llm
+        agent.asked_of = own if isinstance(command, SummariseBuffer) else command.llm or own
+        agent.asked_input = self._input_of(agent, command)
+        self.calls += 1
+        step = agent.state.running.current_step
+        self.changed += step is not None and step.model_call_changes is not None and not step.fallbacks
+        if isinstance(command, SummariseBuffer) or not agent.own or command.step_number > 1:
+            return
+        prices = agent.asked_of.prices or Prices(input_usd=0, output_usd=0)
+        tokens = max(0, (agent.budget.max_tokens or 0) - agent.spent.total_tokens)
+        dollars = max(0.0, (agent.budget.max_cost or 0.0) - agent.cost)
+        tokens_over = max(agent.first_over[0], agent.asked_input - tokens // 2)
+        agent.first_over = (
+            tokens_over,
+            max(agent.first_over[1], prices.dearest_input_cost(agent.asked_input) - dollars / 2),
+        )
+
     def _input_of(self, agent: Agent, command: CallModel | SummariseBuffer) -> int:
-        state, count = agent.state, self.counter
+        state, count = agent.state, self._counter_of(agent)
         if isinstance(command, SummariseBuffer):
             return count.of(summary_request(state.store))
         opening = count.of_bytes(len(agent.definition.system_prompt.encode()))
-        opening += sum(count.of_bytes(each.described_bytes) for each in agent.loop.tools.values())
+        shown = (each for each in agent.loop.tools.values() if command.offered is None or each.name in command.offered)
+        opening += sum(count.of_bytes(each.described_bytes) for each in shown)
         said = compiled(state.store, agent.definition.context, state.running.execution_id)
-        agent.first_input = agent.first_input or opening + count.of(said)
-        return opening + count.of(said)
+        behind = (user_message(command.prompt),) if command.prompt else ()
+        return opening + count.of((*said, *behind))
+
+    def _counter_of(self, agent: Agent) -> Counter:
+        """Return how the model counts that the agent asks."""
+        return self.counters[agent.asked_of.model or MODELS[0]]
 
     # --- what happens
 
@@ -384,9 +380,13 @@ class World:
             if most is not None and most <= 0:
                 break
         spent = most is not None and most <= 0
-        if spent or draw.random() < 0.01:
+        away = isinstance(command, CallModel) and command.may_fall_back and draw.random() < 0.2
+        if spent or away or draw.random() < 0.01:
             ended = ModelFailed if isinstance(command, CallModel) else SummaryFailed
             why = ErrorRecord(type=BUDGET_SPENT, message="nothing left", source="model") if spent else BOOM
+            if not spent and draw.random() < 0.8:
+                why = ErrorRecord(type="ProviderUnavailable", message="away", source="model")
+                self.fallbacks += isinstance(command, CallModel) and command.may_fall_back
             self._feed(agent, ended(why, self._tick(), failed))
             return
         output = self._output(most)
@@ -407,7 +407,7 @@ class World:
             return 0
 
     def _output(self, most: int | None) -> int:
-        longest = self.rng.choice((5, 30, 300, 300, 300, 1_000, 1_000, 10**9))
+        longest = self.rng.choice((5, 30, 300, 300, 300, 1_000, 1_000, 10**9, 10**9))
         return min(100_000 if most is None else most, longest)
 
     def _used(self, agent: Agent, output: int) -> Usage:
@@ -415,16 +415,17 @@ class World:
         cached, written = (draw.choice((0, 0, asked, draw.randint(0, asked))) for asked in [whole.input_tokens] * 2)
         usage = whole.with_parts(cached, written, draw.randint(0, output))
         agent.spent += usage
-        prices = agent.definition.llm.prices
+        prices = agent.asked_of.prices
         agent.cost += prices.cost(usage) if prices else 0.0
         return usage
 
     def _wasted(self, agent: Agent, command: CallModel | SummariseBuffer, output: int, most: int | None) -> Usage:
         """Spend an attempt that brings no answer; return what our side counts of it."""
         usage, draw = self._used(agent, output), self.rng
+        self.failed += 1
         if draw.random() < 0.3:  # the endpoint has told
             return usage
-        came = output * self.counter.per_token + draw.choice((0, 0, 7, 200))
+        came = output * self._counter_of(agent).per_token + draw.choice((0, 0, 7, 200))
         counted = cut_usage(None, lambda: command.input_max or usage.input_tokens, came + CUT_TOKENS_MAX, most)
         assert counted.total_tokens >= usage.total_tokens, f"{counted} of {usage}"
         return counted

@@ -29,6 +29,7 @@ from holdfast.core.conversation.messages import (
     TextPart,
     ToolCall,
 )
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import (
     AgentStep,
@@ -213,6 +214,14 @@ open_calls = st.builds(
     pending_input=st.none() | pending_inputs,
     inputs=st.lists(input_records, max_size=1).map(tuple),
 )
+model_call_changes = st.builds(
+    ModelCallChanges,
+    model=st.none() | st.just("m"),
+    options=st.just({"temperature": 0.5, "stop": ["a"]}) | st.just({}),
+    tools=st.none() | st.just(("a", "b")) | st.just(()),
+    prompt=texts,
+    hooks=st.just(("h",)),
+)
 steps = st.builds(
     AgentStep,
     id=ids,
@@ -227,6 +236,7 @@ steps = st.builds(
     revised=st.none() | st.builds(RevisedAnswer, text=texts, hook=ids),
     pictures=st.lists(attachments, max_size=2).map(tuple),
     files=st.lists(attachments, max_size=2).map(tuple),
+    model_call_changes=st.none() | model_call_changes,
     fallbacks=st.lists(
         st.builds(Fallback, route=ids, to=ids, error=errors, at=moments, usage=usages, cost=st.floats(0, 1)), max_size=2
     ).map(tuple),

@@ -175,3 +175,11 @@ def test_a_route_whose_window_is_too_small_is_passed_over_while_there_is_another
     only = Run(llm=LLM(model="first", fallback=(small,))).begin("word " * 1_000).model_fails(AWAY)
     assert only.ended == FAILED
     assert [each.type for each in only.state.errors] == ["ContextTooLong"]
+
+
+def test_a_new_definition_with_fewer_routes_goes_on_with_what_it_has() -> None:
+    run = Run(llm=ROUTES).begin().model_fails(AWAY).model_fails(AWAY)
+    run.becomes(llm=LLM(model="other", prices=DEAR))
+    assert run.model_call.llm is not None
+    assert run.model_call.llm.model == "other"
+    assert run.answer("done").ended == COMPLETED

@@ -106,6 +106,7 @@ from tests.core.strategies import (
     input_responses,
     json_maps,
     messages,
+    model_call_changes,
     moments,
     provider_items,
     responses,
@@ -131,6 +132,7 @@ changes = st.builds(
     go_on=st.booleans(),
     arguments=st.none() | json_maps,
     block=st.none() | texts,
+    model_call=st.none() | model_call_changes,
 )
 hook_runs = st.builds(HookRun, name=names, changes=st.none() | changes, error=st.none() | errors)
 hook_contexts = st.builds(
@@ -320,6 +322,9 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         delta=some_messages,
         target=marks,
         max_output_tokens=st.none() | counts,
+        llm=st.none() | st.just({"model": "m", "stop": ["a"], "seed": None}),
+        offered=st.none() | st.just(("a",)) | st.just(()),
+        prompt=texts,
         run=st.none() | st.builds(RunFacts, agent=names, agent_id=ids, step_number=counts, error_count=counts),
     ),
     st.builds(SummaryInput, llm=st.builds(LLM, model=st.none() | st.just("m")), max_output_tokens=st.none() | counts),

@@ -23,6 +23,7 @@ from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models import Anthropic, ProviderSettings
 from holdfast.models.anthropic.conversation import CONTINUE, EMPTY
 from holdfast.models.model_apis import ANTHROPIC
+from holdfast.runtime.model_call_changes import with_prompt
 from holdfast.testing.anthropic_wire_format import events_of, message_of, redacted_thinking
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import request, schema
@@ -248,6 +249,16 @@ async def test_a_conversation_is_cached_from_call_to_call() -> None:
     assert max(marks) == 4
     assert used.cached_tokens > used.input_tokens * 0.7
     assert used.cached_tokens + used.cache_write_tokens == used.input_tokens
+
+
+async def test_a_text_for_one_call_is_behind_what_is_marked_for_the_cache() -> None:
+    call = ToolCall(id="a", name="add", arguments={})
+    answer = Message(role="assistant", content="", tool_calls=(call,))
+    conversation = (user_message("Count."), answer, Message(role="tool", content="3", tool_call_id="a"))
+    body = await body_of(messages=with_prompt(conversation, "Be quick."), tools=(schema("add"),))
+    last = body["messages"][-1]["content"]
+    assert [(each["type"], "cache_control" in each) for each in last] == [("tool_result", True), ("text", False)]
+    assert last[1]["text"] == "Be quick."
 
 
 class Weather(BaseModel):

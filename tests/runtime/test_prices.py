@@ -10,13 +10,20 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from genai_prices.types import ClauseEquals, ConditionalPrice, ModelInfo, ModelPrice, StartDateConstraint
+from genai_prices.types import (
+    ClauseEquals,
+    ConditionalPrice,
+    ModelInfo,
+    ModelPrice,
+    PriceVariant,
+    StartDateConstraint,
+)
 
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.local import LocalDriver
-from holdfast.runtime.prices import PriceList, prices_applying, read_prices, table_prices
+from holdfast.runtime.prices import PriceList, in_tier, prices_applying, read_prices, table_prices
 from holdfast.testing import ScriptedModel, say
 
 DEEPSEEK = "https://api.deepseek.com"
@@ -162,3 +169,36 @@ def test_no_price_is_fetched_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> N
 def test_importing_holdfast_does_not_read_the_table() -> None:
     program = "import holdfast, holdfast.runtime.prices, sys; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_service_tier_costs_what_the_table_says_of_it() -> None:
+    usual, flex, priority = (table_prices("gpt-5", tier=tier) for tier in (None, "flex", "priority"))
+    assert usual is not None
+    assert flex is not None
+    assert priority is not None
+    assert flex.input_usd < usual.input_usd < priority.input_usd
+    assert flex.output_usd < usual.output_usd < priority.output_usd
+    assert table_prices("gpt-5", tier="auto") == table_prices("gpt-5", tier="no-such-tier") == usual
+    known = PriceList().priced(LLM(model="gpt-5", service_tier="priority", fallback=(FallbackRoute(model="gpt-5"),)))
+    assert known.prices == known.fallback[0].prices == priority
+
+
+def test_a_price_of_ones_own_holds_for_every_tier() -> None:
+    mine = Prices(input_usd=1, output_usd=2)
+    assert PriceList({"gpt-5": mine}).of("gpt-5", "priority") == mine
+
+
+def test_of_a_tiers_prices_the_latest_that_began_counts_and_those_to_come() -> None:
+    base = ModelPrice(input_mtok=Decimal(4), output_mtok=Decimal(8), cache_read_mtok=Decimal(1))
+    begins = ((5, date(2027, 1, 1)), (2, date(2026, 2, 1)), (9, date(2026, 1, 1)))
+    flex = {"service_tier": "flex"}
+    variants = [
+        *(PriceVariant(flex, ModelPrice(input_mtok=Decimal(usd)), StartDateConstraint(day)) for usd, day in begins),
+        PriceVariant({**flex, "route": "eu"}, ModelPrice(input_mtok=Decimal(99))),
+    ]
+    model = ModelInfo(id="m", match=ClauseEquals(equals="m"), prices=base, price_variants=variants)
+    inputs = [each.input_mtok for each in in_tier([base], model, date(2026, 6, 1), "flex")]
+    assert inputs == [5, 2]
+    assert [each.cache_read_mtok for each in in_tier([base], model, date(2026, 6, 1), "flex")] == [1, 1]
+    assert [each.input_mtok for each in in_tier([base], model, date(2025, 6, 1), "flex")] == [4, 5, 2, 9]
+    assert in_tier([base], model, date(2026, 6, 1), None) == [base]

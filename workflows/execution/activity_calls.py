@@ -21,7 +21,7 @@ from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name, input_name
-from holdfast.core.agent.hooks import HookRun
+from holdfast.core.agent.hooks import HookRun, Trigger
 from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN, WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
@@ -94,6 +94,9 @@ our workers refuse it (`activities.stale_attempts`).
 
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """The time that running hooks may take besides the hooks themselves."""
+
+MODEL_CHECK_MARGIN: Final = timedelta(seconds=10)
+"""The same for a check of the model that hooks want to be asked instead: a vendor's client takes seconds to import."""
 
 
 async def resolve_tools(
@@ -228,6 +231,8 @@ def summary_name(step_number: int) -> str:
 async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     """Run the hooks of one place as one local activity: it costs one event, and its input is in no history."""
     longest = timedelta(seconds=sum(traits.timeout_seconds for traits in command.hooks)) + HOOKS_MARGIN
+    if command.context.trigger is Trigger.BEFORE_INFERENCE:
+        longest += MODEL_CHECK_MARGIN
     try:
         ran: HooksRan = await locally(
             workflow.execute_local_activity(

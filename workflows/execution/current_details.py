@@ -321,6 +321,8 @@ def _row(step: AgentStep, width: int, took: str) -> Row:
     usage = step.usage
     tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
     fell_back = f" ({_fallback(step.fallbacks, width)})" if step.fallbacks else ""
+    if step.model_call_changes is not None:
+        fell_back = f" ({code(step.model_call_changes.line, width)}){fell_back}"
     return str(step.number), f"{_deeds(step, width)}{fell_back}", took, tokens, short_dollars(step.cost, step.unpriced)
 
 

@@ -142,8 +142,10 @@ class Executor:
             patience_seconds=patience_of(
                 self._start.definition.model_patience_seconds, may_fall_back=command.may_fall_back
             ),
-            llm=command.llm,
+            llm=command.llm and self._transcript.opening.definition.llm.difference(command.llm),
             may_fall_back=command.may_fall_back,
+            offered=command.offered,
+            prompt=command.prompt,
         )
         caption = summaries.of_model_call(self._state(), command.step_number)
         try:

@@ -69,7 +69,9 @@ class ExecutionMetrics:
     def _count_use(self, before: AgentState, after: AgentState) -> None:
         # whose call it was: what comes of it ends the step, or has it fall back to another
         step = before.execution.current_step if before.execution else None
-        asked = before.llm.after(len(step.fallbacks)) if before.llm and step else after.llm
+        asked = after.llm
+        if before.llm and step:
+            asked = before.llm.changed_by(step.model_call_changes).after(len(step.fallbacks))
         model = {"model": MODELS.of((asked.model if asked else None) or metric_definitions.DEFAULT_MODEL)}
         tokens_in = after.usage.input_tokens - before.usage.input_tokens
         tokens_out = after.usage.output_tokens - before.usage.output_tokens

@@ -308,7 +308,9 @@ def handed_over(from_agent: str, to_agent: str, reason: str) -> None:
 
 
 def _beside(state: AgentState, step: AgentStep) -> Iterator[str]:
-    """Yield what went on beside a step's calls: a fallback, its answer judged, a return to an earlier step."""
+    """Yield what went on beside a step's calls: its call changed, a fallback, its answer judged, a return."""
+    if step.model_call_changes is not None:
+        yield step.model_call_changes.line
     yield from (each.line for each in step.fallbacks)
     if step.judgement is not None:
         yield step.judgement.line

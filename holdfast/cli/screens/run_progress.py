@@ -95,6 +95,8 @@ class Steps:
                 output.note_waiting(output.wait_text(watched))
             case execution_events.AgentStepCompleted():
                 self._complete(watched)
+                if watched.step.model_call_changes is not None:
+                    output.note(watched.step.model_call_changes.line)
             case execution_events.AnswerJudged() | execution_events.AgentWentBack() | execution_events.ModelFellBack():
                 self._text.end()
                 output.note(_beside(watched))

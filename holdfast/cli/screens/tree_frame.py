@@ -238,7 +238,8 @@ class Viewport:
         if step.retry and under_way:
             retry = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
             below.insert(0, Node(Text(retry, "yellow")))
-        beside = (Node(Text(_line(line), "yellow")) for line in step.beside)
+        lines = (*step.beside, *((step.call_changed,) if step.call_changed else ()))
+        beside = (Node(Text(_line(line), "yellow")) for line in lines)
         return Node(label, (*below, *self._calls(view, step, detail, depth), *beside))
 
     def _answer(self, step: StepView, detail: Detail, depth: int, *, under_way: bool) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Protocol, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
@@ -18,6 +19,7 @@ from holdfast.core.agent.policies import (
 )
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import PortableMap
@@ -32,6 +34,7 @@ from holdfast.core.base.model_options import (
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.questions import ANSWER_SECONDS, is_usual_wait
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.tools.code_mode import CodeMode
@@ -163,11 +166,42 @@ class LLM(Frozen):
         return replace(self, prices=prices, context_window=window, fallback=fallback)
 
     def after(self, fallbacks: int) -> LLM:
-        """Return the settings for the call after so many `fallbacks` of its step: that route's."""
-        if not fallbacks:
+        """Return the settings for the call after so many `fallbacks` of its step: that route's.
+
+        A definition that has changed since may have fewer of them.
+        """
+        if not fallbacks or not self.fallback:
             return self
-        route = self.fallback[fallbacks - 1]
+        route = self.fallback[min(fallbacks, len(self.fallback)) - 1]
         return replace(self, model=route.model, prices=route.prices, context_window=route.context_window)
+
+    def changed_by(self, changes: ModelCallChanges | None) -> LLM:
+        """Return the settings for a call with these `changes`; what it falls back to does not ask that model twice.
+
+        Raises ValueError (a ValidationError) for an option that is none, or has a wrong value.
+        """
+        if changes is None:
+            return self
+        changed = replace(self, **_option_values(changes.options)) if changes.options else self
+        same = changes.model in (None, self.model)
+        prices, window = changes.prices, changes.context_window
+        if same:
+            return replace(changed, prices=prices or self.prices, context_window=window or self.context_window)
+        rest = tuple(each for each in self.fallback if each.model != changes.model)
+        return replace(changed, model=changes.model, prices=prices, context_window=window, fallback=rest)
+
+    def difference(self, other: LLM) -> Mapping[str, JsonValue]:
+        """Return the fields of `other` that are not as here, as JSON, but for prices and fallbacks: no call needs them.
+
+        They travel in place of all of it (`with_difference`).
+        """
+        theirs, own = other.model_dump(mode="json"), self.model_dump(mode="json")
+        names = (name for name in LLM.model_fields if name not in ("prices", "fallback"))
+        return {name: theirs.get(name) for name in names if theirs.get(name) != own.get(name)}
+
+    def with_difference(self, fields: Mapping[str, JsonValue]) -> LLM:
+        """Return the settings with those fields."""
+        return LLM.model_validate({**self.model_dump(mode="json"), **fields})
 
 
 OPTIONS: Final = (
@@ -185,6 +219,18 @@ OPTIONS: Final = (
     "background",
 )
 """The fields of `LLM` that an API may not know; none is unset."""
+
+CALL_OPTIONS: Final = (*OPTIONS, "max_output_tokens", "stream")
+"""The fields of `LLM` that hooks can change for one call, besides the model."""
+
+
+def _option_values(options: Mapping[str, JsonValue]) -> dict[str, object]:
+    """Return options as fields of `LLM`. Raises ValueError for one that is none, or has a wrong value."""
+    for name in options:
+        if name not in CALL_OPTIONS:
+            raise ValueError(f"there is no option {name!r}; {suggestion(name, CALL_OPTIONS)}")
+    values = LLM.model_validate({name: value for name, value in options.items() if value is not None})
+    return {name: getattr(values, name) for name in options}
 
 
 class AgentDefinition(Frozen):

@@ -20,31 +20,35 @@ passed it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, get_type_hints
+from typing import Annotated, Any, Concatenate, Final, get_type_hints
 
-from pydantic import AwareDatetime, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, ValidationError
 
 from holdfast.core.agent.answer_types import Answers, AnswerT, typed
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
 from holdfast.core.base.bounds import (
     FORMAT_PROBLEM_CHARS_MAX,
     MESSAGES_WAITING_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
 )
+from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_values import JsonMap, ShallowMap
+from holdfast.core.base.model_options import named_tool
 from holdfast.core.base.typed_metadata import MetadataT, metadata_as
 from holdfast.core.base.usage import Usage
-from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.base.validation_errors import problem_text, problems_text
 from holdfast.core.conversation.handoffs import HANDOFF
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
 from holdfast.core.tools.tools import is_json_type, plain_type
@@ -90,7 +94,8 @@ class HookContext(Frozen):
     way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
     executions, this one included, `message_count` the messages of the conversation. `deadline` is when the time limit
     strikes. `sections` has the names of the conversation's sections and how many messages each of them has. `tenant` is
-    on whose account the run works, empty where nobody said.
+    on whose account the run works, empty where nobody said. At `before_inference`, `llm` is what the model is asked
+    with, and `tools` are the names of those that it is offered.
     """
 
     trigger: Trigger
@@ -119,6 +124,8 @@ class HookContext(Frozen):
     deadline: AwareDatetime | None = None
     sections: Mapping[str, int] = Field(default_factory=dict[str, int])
     tenant: str = ""
+    llm: LLM | None = None
+    tools: tuple[str, ...] = ()
 
     def answer_as(self, answers: Answers[AnswerT]) -> AnswerT | None:
         """Return the step's final answer as a value of the type (`typed`).
@@ -133,6 +140,15 @@ class HookContext(Frozen):
     def metadata_as(self, model: type[MetadataT]) -> MetadataT:
         """Return the metadata as a value of the pydantic model. Raises InvalidInput with what does not fit."""
         return metadata_as(self.metadata, model)
+
+
+def _with_known_options(changes: ModelCallChanges) -> ModelCallChanges:
+    """Return `changes`. Raises ValueError for an option that is none, or has a wrong value."""
+    try:
+        LLM().changed_by(changes)
+    except ValidationError as error:
+        raise ValueError(f"options: {problems_text(error)}") from None
+    return changes
 
 
 class Changes(Frozen):
@@ -152,6 +168,8 @@ class Changes(Frozen):
         reask: what is wrong with the model's answer (`after_inference` only; ignored beside tool calls). The model is
             asked again as after an answer of the wrong form, within `reasks_max`. Raising `ModelRetry` does the same.
             It stands, whatever `answer` another hook gives.
+        model_call: what is different in the model call that follows, and in no other (`before_inference` only): model,
+            options, tools, prompt.
     """
 
     metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
@@ -164,6 +182,9 @@ class Changes(Frozen):
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     answer: str | None = None
     reask: str | None = Field(default=None, min_length=1, max_length=FORMAT_PROBLEM_CHARS_MAX)
+    model_call: Annotated[ModelCallChanges, AfterValidator(_with_known_options)] | None = Field(
+        default=None, exclude_if=is_none
+    )
 
 
 HookReturn = Changes | Awaitable[Changes | None] | None
@@ -328,8 +349,21 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
         return f"only hooks at {' and '.join(AFTER_ANSWER)} can change the answer, this is {trigger}"
     if changes.reask is not None and trigger is not Trigger.AFTER_INFERENCE:
         return f"only an after_inference hook can have the model asked again, this is {trigger}"
+    if changes.model_call is not None and trigger is not Trigger.BEFORE_INFERENCE:
+        return f"only a before_inference hook can change the model call, this is {trigger}"
     if any(message.role not in ("user", "system") for message in changes.messages):
         return "a hook can add messages of the roles user and system only"
+    return None
+
+
+def problem_with_model_call(llm: LLM, tools: Collection[str], changes: ModelCallChanges) -> str | None:
+    """Return why a model call with `llm` and `tools`, the names of the agent's, cannot be changed so, if so."""
+    for name in changes.tools or ():
+        if name not in tools:
+            return f"the model cannot be offered the tool {name!r}, {nearest(name, tools)}"
+    forced, offered = named_tool(llm.changed_by(changes).tool_choice), changes.tools
+    if forced is not None and forced not in (tools if offered is None else offered):
+        return f"tool_choice forces a call of {forced!r}, which the model would not be offered"
     return None
 
 
@@ -345,7 +379,10 @@ def seen_by_next(context: HookContext, changes: Changes) -> HookContext:
     if response is not None and changes.reask is not None:
         response = replace(response, format_problem=changes.reask)
     messages = (*context.messages, *changes.messages)
-    return replace(context, metadata=metadata, call=call, response=response, messages=messages)
+    llm, tools = context.llm, context.tools
+    if changes.model_call is not None:
+        llm, tools = llm and llm.changed_by(changes.model_call), changes.model_call.offered_of(tools) or ()
+    return replace(context, metadata=metadata, call=call, response=response, messages=messages, llm=llm, tools=tools)
 
 
 def merged(metadata: Mapping[str, JsonValue], changes: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -10,7 +10,7 @@ The bound leaves out what a compiler adds to its input: that is unknown before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -94,11 +94,20 @@ def opening_tokens(
     `own_tools` are those of the loop itself.
     """
     tokens = MESSAGE_OVERHEAD + json_size(system_prompt)
-    tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values() if not traits.deferred)
-    tokens += sum(TOOL_OVERHEAD + len(canonical(schema)) for schema in own_tools)
+    tokens += tools_tokens(tools, own_tools)
     if not isinstance(response_format, TextFormat):
         tokens += TOOL_OVERHEAD + len(canonical(response_format))
     return tokens
+
+
+def tools_tokens(
+    tools: Mapping[str, ToolTraits], own_tools: Iterable[ToolSchema], without: Collection[str] = ()
+) -> int:
+    """Return the most tokens of the descriptions of an agent's tools, but for those named in `without`."""
+    shown = (each for name, each in tools.items() if not each.deferred and name not in without)
+    own = (schema for schema in own_tools if schema.name not in without)
+    tokens = sum(TOOL_OVERHEAD + traits.described_bytes for traits in shown)
+    return tokens + sum(TOOL_OVERHEAD + len(canonical(schema)) for schema in own)
 
 
 def request_tokens(request: ModelRequest) -> int:

@@ -24,6 +24,7 @@ from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, PendingInput
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.provider_items import ProviderItems
 from holdfast.core.conversation.result_files import results_message
 from holdfast.core.conversation.stop_reasons import Continuation
@@ -351,6 +352,8 @@ class AgentStep(JsonForm):
     """What came of judging its answer, where the definition has a `critique`."""
     fallbacks: tuple[Fallback, ...] = Field(default=(), exclude_if=is_empty)
     """The routes that could not answer it, in order."""
+    model_call_changes: ModelCallChanges | None = Field(default=None, exclude_if=is_none)
+    """What hooks changed of its model call; none where they left it as it is."""
 
     @property
     def response(self) -> InferenceResponse | None:

@@ -57,6 +57,8 @@ def withdraw(transition: Transition) -> None:
     """Forget the hooks and the summary under way; an answer whose hooks they are does not count."""
     input_guard.withdraw(transition)
     step_end.hold_back(transition)
+    if transition.execution.summary_under_way and transition.step.model_call_changes is not None:
+        transition.change_step(model_call_changes=None)  # that call is not made, and the summary was another model's
     transition.change(hooks_under_way=None, summary_under_way=False)
 
 

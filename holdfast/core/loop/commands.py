@@ -32,7 +32,8 @@ class CallModel:
     that the input can have; none where nothing depends on that.
 
     `llm` takes the place of the agent's for this call, after a fallback for instance. With `may_fall_back` another
-    model answers when this one cannot: it is tried for a few seconds only (`retries.patience_of`).
+    model answers when this one cannot: it is tried for a few seconds only (`retries.patience_of`). `offered` are the
+    only tools that this call offers, none for all; `prompt` is a text behind the conversation, for this call alone.
     """
 
     step_number: int
@@ -42,6 +43,8 @@ class CallModel:
     input_max: int | None = None
     llm: LLM | None = None
     may_fall_back: bool = False
+    offered: tuple[str, ...] | None = None
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

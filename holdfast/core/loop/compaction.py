@@ -68,19 +68,21 @@ def _move(transition: Transition, policy: SummaryPolicy) -> bool:
     before, transition.store = transition.store, to_buffer(transition.store, policy)
     if transition.store is before:
         return False
+    transition.change(summary_under_way=True)  # what it costs depends on that: the agent's own model makes it
     command = headroom.summary_call(transition)
     if command is None:
         transition.store = before
+        transition.change(summary_under_way=False)
         return False
-    transition.change(summary_under_way=True, compactions=transition.execution.compactions + 1)
+    transition.change(compactions=transition.execution.compactions + 1)
     transition.do(command)
     return True
 
 
 def take_in(transition: Transition, event: BufferSummarised | SummaryFailed) -> None:
     """Store the summary and count its usage, failed attempts too; without a summary the buffer stays as it is."""
-    transition.change(summary_under_way=False)
     model_result.count_summary(transition, event)
+    transition.change(summary_under_way=False)
     if isinstance(event, SummaryFailed):
         transition.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     elif event.text.strip():

@@ -66,6 +66,12 @@ class Rules:
         return (*self.tools, *(name for name, agents in own if agents))
 
     @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The names of the tools that the model is shown, in no order that means something."""
+        own = (schema.name for schema in self.own_tools)
+        return (*(name for name, traits in self.tools.items() if not traits.deferred), *own)
+
+    @property
     def origin(self) -> str:
         """The digest of the definition that a handoff starts from."""
         return self.origin_digest or definition_digest(self.definition)

@@ -13,14 +13,16 @@ from typing import Final
 
 from holdfast.core.agent.context_view import compiled
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.token_bounds import messages_tokens, opening_tokens
+from holdfast.core.agent.token_bounds import messages_tokens, opening_tokens, tools_tokens
 from holdfast.core.agent.usage_estimates import cut_usage, hidden_tokens
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_options import forces_calls
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import TOKENS_PRICED, Usage, room_after
-from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION, Message
+from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION, Message, user_message
+from holdfast.core.conversation.model_call_changes import UNCHANGED
+from holdfast.core.conversation.steps import AgentStep, InferenceResponse
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
 from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.loop.transition import Transition
@@ -59,7 +61,7 @@ def count_for_route(transition: Transition) -> None:
             break
         if step.inference_response is not None and llm is not None and llm.model == transition.model_of(step):
             added = transition.tokens_of(transition.store.messages[step.input_length :])
-            most = min(most, step.inference_response.usage.input_tokens + added)
+            most = min(most, full_input(transition, step, step.inference_response) + added)
             break
     transition.change(next_input_max=most)
 
@@ -74,7 +76,9 @@ def count_summary(transition: Transition) -> None:
 def model_call(transition: Transition) -> CallModel:
     """Return the step's model call, with its output limits and the model that it has come to."""
     allowed, may_fall_back = _allowed(transition, next_input(transition)), transition.next_fallback is not None
-    return CallModel(transition.step.number, *allowed, _own_llm(transition), may_fall_back)
+    changes = transition.step.model_call_changes or UNCHANGED
+    own = _own_llm(transition)
+    return CallModel(transition.step.number, *allowed, own, may_fall_back, changes.tools, changes.prompt)
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:
@@ -89,7 +93,25 @@ def summary_call(transition: Transition) -> SummariseBuffer | None:
 def next_input(transition: Transition) -> int:
     """Return the most tokens that the next model call's input can have."""
     execution = transition.execution
-    return execution.next_input_max + transition.tokens_of(execution.waiting_messages) if transition.counting else 0
+    if not transition.counting:
+        return 0
+    added = transition.tokens_of(execution.waiting_messages) + transition.tokens_of(call_prompt(transition))
+    return execution.next_input_max + added
+
+
+def call_prompt(transition: Transition) -> tuple[Message, ...]:
+    """Return the message that hooks have put behind the conversation for the call under way, if they have."""
+    step = transition.execution.current_step
+    changes = step.model_call_changes if step is not None else None
+    return (user_message(changes.prompt),) if changes is not None and changes.prompt else ()
+
+
+def full_input(transition: Transition, step: AgentStep, response: InferenceResponse) -> int:
+    """Return the most tokens that the input which `response` has answered has where every tool is offered."""
+    changes, rules, counted = step.model_call_changes, transition.rules, response.usage.input_tokens
+    if changes is None or changes.tools is None:
+        return counted
+    return counted + tools_tokens(rules.tools, rules.own_tools, without=changes.tools)
 
 
 def keeps_half(transition: Transition, input_max: int) -> bool:
@@ -129,12 +151,13 @@ def money_left(transition: Transition, input_max: int) -> float | None:
 def _own_llm(transition: Transition) -> LLM | None:
     """Return what the step's call is asked with where that is not the agent's model as it is.
 
-    A forced tool call holds for the first step alone: a model that must call a tool could never answer.
+    A forced tool call holds for the first step alone: a model that must call a tool could never answer. One that a hook
+    forces holds for the call that it is about.
     """
-    llm, step = transition.llm, transition.step
-    if llm is not None and step.number > 1 and forces_calls(llm.tool_choice):
+    llm, step, changes = transition.llm, transition.step, transition.step.model_call_changes or UNCHANGED
+    if llm is not None and step.number > 1 and forces_calls(llm.tool_choice) and "tool_choice" not in changes.options:
         return replace(llm, tool_choice=None)
-    return llm if step.fallbacks else None
+    return llm if step.fallbacks or changes.model is not None or changes.options else None
 
 
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
@@ -240,6 +263,7 @@ def _least_tokens(transition: Transition) -> int:
     """Return the fewest tokens that the next model call's input can have: of the prompt and the messages shown."""
     context, policy = transition.state.context, transition.rules.definition.context
     shown = compiled(transition.store, policy, transition.execution.execution_id)
+    shown = (*shown, *call_prompt(transition))
     return (_letters(context.system_prompt) + _letters_of(shown, policy.tool_output_chars_max)) // CHARS_PER_TOKEN
 
 
@@ -249,7 +273,7 @@ def _surely_fits(transition: Transition, window: int) -> bool:
     last = done[-1].step if done else None
     if last is None or last.inference_response is None or last.compactions != transition.execution.compactions:
         return False
-    new = transition.tokens_of(transition.store.messages[last.input_length :])
+    new = transition.tokens_of((*transition.store.messages[last.input_length :], *call_prompt(transition)))
     return last.inference_response.usage.input_tokens + new <= window
 
 

@@ -50,6 +50,8 @@ def before_call(transition: Transition) -> bool:
 
 def before_grown_call(transition: Transition) -> bool:
     """Signal every limit that forbids the step's model call after hooks have run; return whether to stop for one."""
+    if transition.step.model_call_changes is not None and refuses_unpriced(transition):
+        return True
     spent, struck, too_long = _signal_spent(transition), _signal_struck(transition), _fails_too_long(transition)
     return (spent or struck or too_long) and transition.must_stop
 

@@ -12,7 +12,7 @@ from holdfast.core.conversation.steps import ErrorRecord, Fallback
 from holdfast.core.loop import limit_checks
 from holdfast.core.loop.call_ids import with_own_call_ids
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
-from holdfast.core.loop.headroom import CONTEXT_TOO_LONG, count_for_route, lost_call, window_problem
+from holdfast.core.loop.headroom import CONTEXT_TOO_LONG, count_for_route, full_input, lost_call, window_problem
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS
 from holdfast.core.wire.execution_events import InferenceResponseReceived, ModelFellBack
@@ -35,7 +35,7 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     )
     transition.spend(response.usage + event.failed_usage, cost + wasted)
     if transition.counting:
-        transition.change(next_input_max=response.usage.input_tokens)
+        transition.change(next_input_max=full_input(transition, transition.step, response))
     for name in response.dropped:  # one warning each: later answers that lack another part add no text of their own
         transition.warn(f"the model's answer had a part that is not kept: {name[:WORD_CHARS_MAX]}")
     transition.emit(InferenceResponseReceived, response=response.without_items)

@@ -14,8 +14,10 @@ from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITI
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.model_call_changes import UNCHANGED
 from holdfast.core.conversation.steps import ErrorRecord, RevisedAnswer
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop import headroom
 from holdfast.core.loop.events import HooksReturned
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
@@ -122,6 +124,9 @@ def _change(transition: Transition, run: HookRun, *, refused: bool) -> ErrorReco
     if changes.reask is not None and step is not None and step.inference_response is not None:
         response = replace(step.inference_response, format_problem=changes.reask)
         transition.change_step(inference_response=response)
+    if changes.model_call is not None and step is not None:
+        transition.change_step(model_call_changes=(step.model_call_changes or UNCHANGED).then(changes.model_call, hook))
+        headroom.count_for_route(transition)
     if changes.go_on:
         transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None

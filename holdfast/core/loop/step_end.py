@@ -172,7 +172,7 @@ def archive(transition: Transition, *, overridden: bool = False) -> None:
         current_step_started_at=None,
         open_calls=(),
     )
-    if step.fallbacks:  # the next step begins with the first model
+    if step.fallbacks or step.model_call_changes is not None:  # the next step begins with the first model
         headroom.count_for_route(transition)
     steps_back.take_place(transition)
 

@@ -93,20 +93,26 @@ class Transition:
 
     @property
     def llm(self) -> LLM | None:
-        """The model of the call under way, or of the next one: the agent's, or what its step has fallen back to."""
+        """The model of the call under way, or of the next one: the agent's, or what hooks or a fallback made of it."""
         llm, step = self._before.llm, self.execution.current_step
-        return llm if llm is None or step is None else llm.after(len(step.fallbacks))
+        if llm is None or step is None or self.execution.summary_under_way:
+            return llm  # a summary is the agent's own model's
+        return llm.changed_by(step.model_call_changes).after(len(step.fallbacks))
 
     def model_of(self, step: AgentStep) -> str | None:
-        """Return the model that answered `step`, by the name that the definition has for it."""
-        llm = self._before.llm
-        return None if llm is None else llm.after(len(step.fallbacks)).model
+        """Return the name of the model that `step` has come to; none for the worker's own."""
+        if step.fallbacks:
+            return step.fallbacks[-1].to
+        if step.model_call_changes is not None and step.model_call_changes.model is not None:
+            return step.model_call_changes.model
+        return self._before.llm.model if self._before.llm is not None else None
 
     @property
     def next_fallback(self) -> FallbackRoute | None:
         """The route that the step under way falls back to next; none where there is no further one."""
         llm, passed = self._before.llm, len(self.step.fallbacks)
-        return llm.fallback[passed] if llm is not None and passed < len(llm.fallback) else None
+        routes = llm.changed_by(self.step.model_call_changes).fallback if llm is not None else ()
+        return routes[passed] if passed < len(routes) else None
 
     @property
     def step(self) -> AgentStep:
@@ -276,6 +282,7 @@ class Transition:
         messages = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
         steps = tuple(self.execution.step_executions[-HOOK_STEPS_MAX:])
         steps_and_current = (*(each.step for each in steps), *((step,) if step else ()))
+        asks_next = trigger is Trigger.BEFORE_INFERENCE
         return trusted(
             HookContext,
             trigger=trigger,
@@ -304,4 +311,5 @@ class Transition:
             sections={section.name: len(section.messages) for section in self.store.sections},
             deadline=self.execution.time_limit_at,
             errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
+            **({"llm": self.llm or LLM(), "tools": self.rules.shown_names} if asks_next else {}),
         )

@@ -30,7 +30,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, is_none
 from holdfast.core.base.json_form import SparseForm
-from holdfast.core.base.json_values import ShallowMap
+from holdfast.core.base.json_values import JsonMap, ShallowMap
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attachments import Attachments
@@ -325,9 +325,13 @@ class InferenceInput(SparseForm):
     run: RunFacts | None = None
     continues: Id | None = None
     """The previous execution of the session, whose transcript this one begins with; on the first call only."""
-    llm: LLM | None = None
-    """What this call is asked with instead of the definition's; none for that itself."""
+    llm: JsonMap | None = None
+    """The fields of `LLM` in which this call differs from the definition (`LLM.difference`); none for none."""
     may_fall_back: bool = False
+    offered: tuple[str, ...] | None = None
+    """The only tools that this call offers; none for all of them."""
+    prompt: str = ""
+    """A text behind the conversation, for this call alone: the transcript does not have it."""
 
 
 class InferenceAnswer(SparseForm):

@@ -14,6 +14,7 @@ from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.model_options import forces_calls
+from holdfast.core.conversation.model_call_changes import CALL_ONLY
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.anthropic.conversation import Block, Turn, begins_with_thinking, system_texts, turns
 from holdfast.models.prompted.answer_prompt import answer_instruction
@@ -58,7 +59,7 @@ def request_body(
     if cache:
         _mark(tools[-1:])
         _mark(system[-1:])
-        _mark([turn["content"][-1] for turn in conversation if turn["role"] == "user"][-MARKED_TURNS:])
+        _mark(_kept_ends(conversation, request)[-MARKED_TURNS:])
     output = {"effort": _effort(llm), "format": native}
     body = {
         "max_tokens": limit,
@@ -121,6 +122,15 @@ def _may_think(conversation: Sequence[Turn]) -> bool:
         answered -= 2
     first = answered + 1
     return first == len(conversation) or begins_with_thinking(conversation[first])
+
+
+def _kept_ends(conversation: Sequence[Turn], request: ModelRequest) -> list[Block]:
+    """Return the last block of each of the user's turns that the next call has, too."""
+    passing = len(request.messages) > 0 and CALL_ONLY in request.messages[-1].metadata
+    ends = [turn["content"][-1] for turn in conversation if turn["role"] == "user"]
+    if passing:
+        ends[-1:] = conversation[-1]["content"][-2:-1]
+    return ends
 
 
 def _mark(blocks: Sequence[Block]) -> None:

@@ -1,0 +1,61 @@
+"""What hooks change of one model call: checks and prices it on the worker, and puts it into the request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import HookContext, problem_with_model_call
+from holdfast.core.agent.model import Model, problem_with
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.model_call_changes import CALL_ONLY, ModelCallChanges
+from holdfast.core.tools.tool_traits import ToolSchema
+from holdfast.runtime.prices import PriceList
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallCheck:
+    """What a worker knows of models: whether a call can be changed as a hook wants, and what the model costs then."""
+
+    model: Model
+    prices: PriceList
+
+    async def checked(self, context: HookContext, changes: ModelCallChanges) -> ModelCallChanges | str:
+        """Return `changes` with what is known of their model; or why such a call would fail, as for a definition.
+
+        It may read a key's file and import a client.
+        """
+        llm = context.llm or LLM()
+        if problem := problem_with_model_call(llm, context.tools, changes):
+            return problem
+        if changes.model is None and not changes.options:
+            return changes
+        # in a thread: a synchronous read would block heartbeats and all other calls of the worker
+        return await asyncio.to_thread(self._known, llm, changes)
+
+    def _known(self, llm: LLM, changes: ModelCallChanges) -> ModelCallChanges | str:
+        if problem := problem_with(self.model, llm.changed_by(changes)):
+            return problem
+        tier = llm.changed_by(changes).service_tier
+        if changes.model in (None, llm.model):
+            # prices of the definition's own hold for every tier
+            listed = tier != llm.service_tier and llm.prices == self.prices.of(llm.model, llm.service_tier)
+            return replace(changes, prices=changes.prices or self.prices.of(llm.model, tier)) if listed else changes
+        prices, window = self.prices.of(changes.model, tier), self.prices.window_of(changes.model)
+        return replace(changes, prices=changes.prices or prices, context_window=changes.context_window or window)
+
+
+def offered_tools(tools: Sequence[ToolSchema], names: Sequence[str] | None) -> tuple[ToolSchema, ...]:
+    """Return those of `tools` that a call offers, in their order: all where `names` is none."""
+    return tuple(tools) if names is None else tuple(tool for tool in tools if tool.name in names)
+
+
+def with_prompt(messages: Sequence[Message], prompt: str) -> Sequence[Message]:
+    """Return `messages` with the text of hooks behind them, if there is one.
+
+    Behind, because a provider's prompt cache holds as far as a request begins like an earlier one.
+    """
+    return (*messages, Message(role="user", content=prompt, metadata={CALL_ONLY: True})) if prompt else messages
