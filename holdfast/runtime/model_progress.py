@@ -47,6 +47,8 @@ class Progress:
         """When the first attempt began, by the server's clock; none in-process."""
         self.failures = failures
         """How many attempts failed by themselves; the others before this one were lost with their workers."""
+        self.waited_seconds = 0.0
+        """How long the call waited for its route's rate limits, in the attempts that this one counts."""
         self._attempt = attempt
         self._unreported = unreported
         self._reset()
@@ -61,7 +63,7 @@ class Progress:
         self._came_bytes = 0
         self._text = _BoundedText(RESPONSE_BYTES_MAX)
         self._reasoning = _BoundedText(REASONING_BYTES_MAX)
-        self._model = self._response_id = self._route = ""
+        self._model = self._response_id = self._route = self._wait = ""
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any], attempt: int = 1) -> Progress:
@@ -96,7 +98,8 @@ class Progress:
         self._reasoning.add(part.reasoning)
         self._model, self._response_id = part.model or self._model, part.response_id or self._response_id
         self._route = part.route or self._route
-        self._sent, self._unseen = part.sent, part.unseen
+        self._sent, self._unseen, self._wait = part.sent, part.unseen, part.wait
+        self.waited_seconds += part.waited_seconds
         if part.usage is not None:
             self._usage, self._came_bytes = part.usage, 0
         else:
@@ -148,6 +151,7 @@ class Progress:
             begun_at=self.begun_at,
             failures=self.failures,
             if_lost=self._counted(lost=True),
+            wait=self._wait,
         )
 
     @property

@@ -45,6 +45,10 @@ class AnswerPart:
     """False while the connection is being made and nothing has been sent."""
     route: str = ""
     """The route that answers; empty for the worker's own model, and where an earlier part said it."""
+    wait: str = ""
+    """What the call waits for before it is made; empty where it does not wait, or does not any more."""
+    waited_seconds: float = 0.0
+    """How long it waited, once it does not any more."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
