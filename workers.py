@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -41,15 +42,17 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.tools import AnyTool
-from holdfast.core.wire.contracts import waiting_queue
+from holdfast.core.wire.contracts import limited_queue, waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.mcp.pool import McpPool
 from holdfast.models.endpoint import prices_of
+from holdfast.models.rate_limits.route_queues import limits_of
 from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
+from holdfast.server.queue_limits import begin_limits
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.event_sink import EventSink
@@ -60,6 +63,13 @@ if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
+
+LIMITED_POLLERS: Final = 5
+"""Requests at once for calls of a route with rate limits, at least. Each brings one call: with two, a worker got 6 a
+second of the 9.5 that the server allowed."""
+
+QUEUE_BYTES_MAX: Final = 1_000
+"""The longest name of a task queue that servers take by default."""
 
 REFUSED_MAX: Final = 50
 """Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
@@ -175,13 +185,33 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     if tools or mcp or settings.mcp_inline:
         queue = waiting_queue(settings.task_queue)
         activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
-        parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
+        parts.append(_activities_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
+    limits = limits_of(model)
+    parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    ready = partial(_make_ready, client, heartbeats, prices)
+    ready = partial(_make_ready, client, heartbeats, prices, partial(begin_limits, client, settings.task_queue, limits))
     begin = partial(_begin_sinks, client, starts)
     return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
+
+
+def _limited_parts(
+    client: TemporalClient,
+    task_queue: str,
+    limits: Iterable[str],
+    inference: Inference,
+    serving: WorkerSettings,
+    heartbeats: Heartbeats,
+) -> Iterator[Worker]:
+    """Yield what serves the routes that have `limits`, each in a queue of its own. Raises InvalidInput."""
+    calls: list[Callable[..., Any]] = [inference.run, inference.summarise]
+    polling = replace(serving, activity_pollers=max(serving.activity_pollers, LIMITED_POLLERS))
+    for route in limits:
+        queue = limited_queue(task_queue, route)
+        if len(queue.encode()) > QUEUE_BYTES_MAX:
+            raise InvalidInput(f"the task queue of the route {route[:40]!r} has a name that is too long; shorten one")
+        yield _activities_part(client, queue, calls, polling, serving.inference_slots, heartbeats)
 
 
 def _our_activities(
@@ -203,8 +233,15 @@ def _our_activities(
     ]
 
 
-async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
+async def _make_ready(
+    client: TemporalClient,
+    heartbeats: Heartbeats,
+    prices: PriceList | None = None,
+    limiting: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Prepare everything that calls need before polling starts: earlier calls would have to wait for it."""
+    if limiting is not None:
+        await limiting()
     if may_be_pushed(client):
         await heartbeats.ask(client)
     start_apart()
@@ -273,7 +310,7 @@ def make_tools_worker(
     records = records_of(client.data_converter)
     activities = tool_activities(tools, results=results, spans=spans, resources=resources, attachments=records)
     heartbeats = Heartbeats(guardian)
-    part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
+    part = _activities_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
     return Workers(part, ready=partial(_make_ready, client, heartbeats), resources=resources)
 
 
@@ -285,7 +322,7 @@ def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool 
     ]
 
 
-def _tools_part(
+def _activities_part(
     client: TemporalClient,
     task_queue: str,
     activities: Sequence[Callable[..., Any]],

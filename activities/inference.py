@@ -50,6 +50,7 @@ from holdfast.core.wire.contracts import (
     SummaryText,
     TranscriptPage,
     TranscriptRequest,
+    route_of_queue,
 )
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
@@ -111,7 +112,9 @@ class Inference:
             response = partial or InferenceResponse(finish_reason=CANCELLED)
             return InferenceAnswer(response=response, complete=False, failed_usage=failed)
         return InferenceAnswer(
-            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - started_at, 3)
+            response=response,
+            failed_usage=progress.failed_usage,
+            seconds=round(monotonic() - started_at - progress.waited_seconds, 3),
         )
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
@@ -260,6 +263,8 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
         text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
         raise ApplicationError(text, progress.counted_usage, type="ModelTimeout", non_retryable=True)
     patience = RetryDeadline(patience_seconds, progress.begun_at)
+    if info.attempt > 1 and route_of_queue(info.task_queue) is not None:
+        patience.leave_out((info.started_time - info.current_attempt_scheduled_time).total_seconds())
     progress.begun_at = patience.begun_at
 
     def spent() -> FailedAttemptsUsage | None:
@@ -297,6 +302,8 @@ async def _failure(
     failure: ModelFailure, progress: Progress, patience: RetryDeadline, model: Model
 ) -> ApplicationError:
     """Return an attempt's failure; it tells the server how long to wait before the next one, or to stop retrying."""
+    patience.leave_out(progress.waited_seconds)
+    progress.begun_at = patience.begun_at
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None
     if wait is None and progress.background is not None:

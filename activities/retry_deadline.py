@@ -40,6 +40,10 @@ class RetryDeadline:
         self.begun_at = begun_at or activity.info().started_time
         self._took_up = time.monotonic()
 
+    def leave_out(self, seconds: float) -> None:
+        """Leave a wait for rate limits out of the time: it is none that a failing endpoint is given."""
+        self.begun_at += timedelta(seconds=seconds)
+
     def next_wait(self, named: timedelta | None) -> timedelta | None:
         """Return the wait before the next attempt, given the one the endpoint `named`; None if the deadline is over."""
         requested_seconds = None if named is None else named.total_seconds()

@@ -46,6 +46,7 @@ from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY
 from holdfast.core.wire.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, TAKE_UP_ACTIVITY, TOOLS_BUSY, PickupTime
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
+from holdfast.models.rate_limits.route_queues import queued_models
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
@@ -306,4 +307,5 @@ class Catalog:
             prices=await asyncio.to_thread(self._prices.of, request.model, llm.service_tier),
             window=window,
             fallback=await asyncio.to_thread(self._prices.known_routes, llm.fallback, llm.service_tier),
+            queued_models={} if self._model is None else queued_models(self._model),
         )

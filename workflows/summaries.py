@@ -39,8 +39,8 @@ def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
     return f"{status}" if reason is None or reason.value == status.value else f"{status} ({reason})"
 
 
-def of_model_call(state: AgentState, step_number: int) -> str:
-    """Return `step 3 · gpt-x · after 2 calls · 1.2k tok so far`."""
+def of_model_call(state: AgentState, step_number: int, *, limited: bool = False) -> str:
+    """Return `step 3 · gpt-x · after 2 calls · 1.2k tok so far`; behind it, whether the route has rate limits."""
     model = model_of(state)
     last = state.last_step
     calls = len(last.requested_tool_calls) if last and last.number == step_number - 1 else 0
@@ -51,6 +51,7 @@ def of_model_call(state: AgentState, step_number: int) -> str:
         f"{ESTIMATED if state.usage.estimated_tokens else ''}{amount(state.usage.total_tokens)} tok so far"
         if state.usage.total_tokens
         else "",
+        "rate-limited" if limited else "",
     )
     return summary_line(" · ".join(filter(None, facts)))
 

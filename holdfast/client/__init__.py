@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.definition_files import load_definition
 from holdfast.client.validation import check_question
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import (
+    AttemptFailed,
+    RateLimitAwaited,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    WorkerAwaited,
+)
 from holdfast.connection.settings import Settings
 from holdfast.lazy_names import lazy_names
 
@@ -19,6 +26,7 @@ __all__ = [
     "AttemptFailed",
     "ExecutionSummary",
     "Holdfast",
+    "RateLimitAwaited",
     "SessionSummary",
     "Settings",
     "TextDelta",

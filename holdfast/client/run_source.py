@@ -17,8 +17,8 @@ from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
-from holdfast.client.watch_events import AttemptFailed, WorkerAwaited
-from holdfast.client.worker_presence import listing_failure, unserved_calls
+from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, WorkerAwaited
+from holdfast.client.worker_presence import listing_failure, rate_wait, unserved_calls
 from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
@@ -131,6 +131,17 @@ class RunSource:
             if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
                 return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
         return await listing_failure(reader, self.execution_id)
+
+    async def rate_wait(self) -> RateLimitAwaited | None:
+        """Return what the model call under way waits for before it is made; none where it does not wait."""
+        if self.state is not None:
+            return None
+        reader = Reader(self.holdfast.temporal, self.execution_id, self.holdfast.closed_runs, EventsPage)
+        for call in await reader.calls():
+            number = model_step(call.activity_id)
+            if number is not None and (reason := await rate_wait(reader, call)):
+                return RateLimitAwaited(self.execution_id, number, reason)
+        return None
 
     async def awaited_workers(self) -> list[WorkerAwaited]:
         """Return which of its tool calls wait for a worker where none is."""

@@ -18,7 +18,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgressed, Watched, WorkerAwaited
-from holdfast.client.worker_presence import listing_failure, unserved_calls
+from holdfast.client.worker_presence import listing_failure, rate_wait, unserved_calls
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
@@ -309,6 +309,7 @@ class _Run:
             failure = clamped(await self._reader.failure(call), ERROR_CHARS_MAX)
             progress = await self._reader.progress(call)
             await self._emit_all(answer.looked(call.attempt, failure, progress, next_attempt_at(call)))
+            await self._emit_all(answer.waits(await rate_wait(self._reader, call)))
         self._look_after = _next_time(began, LOOK_SECONDS)
 
     # --- subagents

@@ -124,7 +124,26 @@ class WorkerAwaited:
         return f"waits for a worker of the task queue {self.task_queue!r}: none has lately asked for work"
 
 
-Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed | ToolProgressed | WorkerAwaited
+@dataclass(frozen=True, slots=True)
+class RateLimitAwaited:
+    """A model call waits before it is made, mostly for the rate limits of its route; with `over`, it does no more.
+
+    `reason` is what it waits for. Only clients that watch at that moment receive this event.
+    """
+
+    kind: Literal["RateLimitAwaited"] = field(default="RateLimitAwaited", kw_only=True)
+    execution_id: str
+    step_number: int
+    reason: str
+    over: bool = False
+
+    @property
+    def line(self) -> str:
+        """What people are shown behind "the model call"."""
+        return "has waited long enough" if self.over else f"waits for {self.reason}"
+
+
+Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed | ToolProgressed | WorkerAwaited | RateLimitAwaited
 """Everything a watcher can receive, distinguished by `kind`."""
 
 
@@ -151,6 +170,7 @@ class AnswerSeen:
         self.step_number: Final = step_number
         self._execution_id = execution_id
         self._attempt = 1
+        self._wait = ""
         self._place = 0
         """How many characters of this attempt's text were delivered or skipped."""
         self._end = ""
@@ -171,8 +191,17 @@ class AnswerSeen:
         text = progress.tail[-missed:]
         yield self._delta(text, missed - len(text))
 
-    def answered(self, text: str) -> Iterator[TextDelta | AttemptFailed]:
+    def waits(self, reason: str) -> Iterator[RateLimitAwaited]:
+        """Yield what is new of the call's wait, by a poll: what it waits for, empty where it does not."""
+        if self._wait and reason != self._wait:
+            yield RateLimitAwaited(self._execution_id, self.step_number, self._wait, over=True)
+        if reason and reason != self._wait:
+            yield RateLimitAwaited(self._execution_id, self.step_number, reason)
+        self._wait = reason
+
+    def answered(self, text: str) -> Iterator[TextDelta | AttemptFailed | RateLimitAwaited]:
         """Yield the rest of the complete answer; it can belong to an attempt that no poll has seen."""
+        yield from self.waits("")
         if self._place > len(text) and len(to_json(text)) > RESPONSE_BYTES_MAX // 2:
             return  # the stored answer is truncated; more than that was already delivered
         if self._place > len(text) or not text.startswith(self._end, self._place - len(self._end)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -26,10 +27,13 @@ from holdfast.connection.rpc_errors import worker_for
 from holdfast.core.agent.execution_state import tool_call_place
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
-from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, EventsPage
+from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, EventsPage, route_of_queue
 
 ASK_TIMEOUT: Final = timedelta(seconds=3)
 """One question about a silence; whoever asks has waited long enough already."""
+
+SHORT_WAIT: Final = timedelta(seconds=1)
+"""What a call waits in its queue anyway is not told."""
 
 SEEN_MAX: Final = timedelta(seconds=75)
 """A worker asks for work at least every minute: one that was not seen for longer is gone."""
@@ -142,6 +146,25 @@ async def unserved_calls(reader: Reader[EventsPage], calls: Sequence[PendingActi
         except RPCError:
             served[queue] = True
     return [each for each in waiting if not served[each.task_queue]]
+
+
+async def rate_wait(reader: Reader[EventsPage], call: PendingActivityInfo) -> str:
+    """Return what a model call under way waits for before it is made; empty where it does not wait.
+
+    It waits in the task queue of its route, or in the worker that has taken it.
+    """
+    if call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+        progress = await reader.progress(call)
+        return progress.wait if progress is not None and progress.attempt == call.attempt else ""
+    if not _waits_for_a_worker(call) or datetime.now(UTC) - call.scheduled_time.ToDatetime(UTC) < SHORT_WAIT:
+        return ""
+    queue = call.activity_options.task_queue.name
+    if (route := route_of_queue(queue)) is None:
+        return ""
+    with suppress(RPCError):
+        if await last_seen(reader.temporal, queue, ACTIVITY) is None:
+            return f"a worker of the task queue {queue!r}: none has lately asked for work"
+    return f"the rate limit of the route {route!r}"
 
 
 def _waits_for_a_worker(call: PendingActivityInfo) -> bool:

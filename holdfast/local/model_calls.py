@@ -175,7 +175,9 @@ async def _attempts(
         except ModelFailure as failure:
             progress.fail(failure.usage, free=failure.free)
             progress.begin_again()
-            wait = _wait_after(failure, attempt, time.monotonic() - started_at, patience)
+            # a wait for rate limits is no part of what a failing endpoint is given
+            waited = time.monotonic() - started_at - progress.waited_seconds
+            wait = _wait_after(failure, attempt, waited, patience)
         except Exception:
             progress.fail()
             raise

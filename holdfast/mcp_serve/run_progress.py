@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.client.watch_events import AttemptFailed, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, ToolProgressed, Watched, WorkerAwaited
 from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.wire.execution_events import (
@@ -132,6 +132,8 @@ def _work(event: Watched) -> str | None:
             return f"{tool}: {event.line}"
         case WorkerAwaited(tool=tool):
             return f"{tool} {event.line}"
+        case RateLimitAwaited():
+            return f"the model call {event.line}"
         case SubagentSpawned(agent=agent):
             return f"starts the subagent {agent}"
         case AgentHandedOff(to_agent=agent):

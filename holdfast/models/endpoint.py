@@ -15,7 +15,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import OPENAI, ModelApi
-from holdfast.models.routes import Timeouts, is_address
+from holdfast.models.routes import Route, Timeouts, is_address
 from holdfast.runtime.prices import PriceList
 
 SECRET_CHARS_MIN: Final = 8
@@ -121,6 +121,11 @@ class ProviderSettings:
 
 class RoutingModel(Model):
     """A model that is several endpoints: which one answers depends on the name that a request has."""
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """Its routes by name."""
+        return {}
 
     @abstractmethod
     def provider_for(self, llm: LLM) -> ProviderSettings | None:

@@ -22,6 +22,7 @@ from holdfast.models.http_errors import refuse_errors
 from holdfast.models.options import options_problem
 from holdfast.models.output_limits import StatedLimits
 from holdfast.models.provider_errors import provider_failure
+from holdfast.models.rate_limits.response_observer import show_response
 from holdfast.models.request_sent import calling_when_sent, trace_sending
 
 WHERE: Final = "where the worker or LocalDriver starts, and start it again"
@@ -45,7 +46,7 @@ ClientT = TypeVar("ClientT", bound=HttpClient)
 
 def event_hooks() -> dict[str, list[Callable[..., Any]]]:
     """Return the hooks of a client's transport: they tell when a request is sent, and read errors before it does."""
-    return {"request": [trace_sending], "response": [refuse_errors]}
+    return {"request": [trace_sending], "response": [show_response, refuse_errors]}
 
 
 class HttpModel(Model, Generic[ClientT]):

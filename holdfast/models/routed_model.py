@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Lock
@@ -32,6 +33,7 @@ from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import model_from
 from holdfast.models.prompted.model import PromptedModel
+from holdfast.models.rate_limits.route_rate import RouteRate
 from holdfast.models.route_choice import RouteChoice, chosen_route, provider_route, settings_of
 from holdfast.models.route_prices import RoutedPrices
 from holdfast.models.route_rests import RouteRests
@@ -67,6 +69,7 @@ class RoutedModel(RoutingModel):
         self._routes, self._environment = routes, environment
         self._made: dict[str, Model] = {}
         self._rests = RouteRests()
+        self._rates: dict[str, RouteRate] = {}
         self._making = Lock()  # a worker checks agents in threads
 
     @property
@@ -110,7 +113,11 @@ class RoutedModel(RoutingModel):
             raise ModelFailure(error.message, kind=type(error).__name__, free=True) from None
         if request.listener is not None:
             request.listener(AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
-        response = checked_response(await model(_routed(request, choice)))
+        routed = _routed(request, choice)
+        if (rate := self._rate_of(choice)) is None:
+            response = checked_response(await model(routed))
+        else:
+            response = await rate.call(routed, partial(_checked_answer, model, routed))
         return frozen.replace(response, route=choice.name)
 
     def choice(self, name: str | None) -> RouteChoice | None:
@@ -228,6 +235,15 @@ class RoutedModel(RoutingModel):
             raise ModelFailure(error.message, kind=type(error).__name__) from None
         return await model.cancel(frozen.replace(answer, model=choice.model))
 
+    def _rate_of(self, choice: RouteChoice) -> RouteRate | None:
+        """Return where calls of a route wait; none for a route without rate limits."""
+        if not choice.route.is_limited:
+            return None
+        with self._making:
+            if (rate := self._rates.get(choice.name)) is None:
+                rate = self._rates[choice.name] = RouteRate(choice.name, choice.route.rate_limits)
+            return rate
+
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
         with self._making:
@@ -238,6 +254,10 @@ class RoutedModel(RoutingModel):
         for end in ends:
             if end is not None:
                 raise end
+
+
+async def _checked_answer(model: Model, request: ModelRequest) -> InferenceResponse:
+    return checked_response(await model(request))
 
 
 def _model_of(choice: RouteChoice, environment: Mapping[str, str]) -> Model:

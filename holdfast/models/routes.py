@@ -111,7 +111,7 @@ class Timeouts(Frozen):
 
 
 class RateLimits(Frozen):
-    """What the provider allows; kept, and not enforced yet."""
+    """What the provider allows: calls of all workers together, and tokens, input and output, of each worker."""
 
     requests_per_minute: Annotated[int, Field(gt=0, le=TOKENS_MAX)] | None = None
     tokens_per_minute: Tokens | None = None
@@ -155,6 +155,11 @@ class Route(Frozen):
             if value:
                 raise ValueError(f"`{field}` means nothing for a model of your own; leave it out")
         return self
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has rate limits: its calls wait for them, and have a task queue of their own."""
+        return self.rate_limits != RateLimits()
 
     @property
     def is_custom(self) -> bool:

@@ -55,6 +55,8 @@ class Progress:
         """The answer under way at the provider, which the next attempt resumes; none where there is none."""
         self.is_background: Final = asyncio.Event()
         """Set once this attempt has such an answer."""
+        self.waited_seconds = 0.0
+        """How long the call waited for its route's rate limits, in the attempts that this one counts."""
         self._attempt = attempt
         self._unreported = unreported
         self._if_lost = NOTHING_USED  # what `background` counts before this attempt knows it
@@ -71,7 +73,7 @@ class Progress:
         self._came_bytes = 0
         self._text = _BoundedText(RESPONSE_BYTES_MAX)
         self._reasoning = _BoundedText(REASONING_BYTES_MAX)
-        self._model = self._response_id = self._route = ""
+        self._model = self._response_id = self._route = self._wait = ""
 
     @classmethod
     def after(cls, heartbeat_details: Sequence[Any], attempt: int = 1) -> Progress:
@@ -116,7 +118,8 @@ class Progress:
         self._reasoning.add(part.reasoning)
         self._model, self._response_id = part.model or self._model, part.response_id or self._response_id
         self._route = part.route or self._route
-        self._sent, self._unseen = part.sent, part.unseen
+        self._sent, self._unseen, self._wait = part.sent, part.unseen, part.wait
+        self.waited_seconds += part.waited_seconds
         self._note_background(part)
         if part.usage is not None:
             self._usage, self._came_bytes = part.usage, 0
@@ -216,6 +219,7 @@ class Progress:
             failures=self.failures,
             if_lost=self._counted(lost=True),
             background=self.background,
+            wait=self._wait,
         )
 
     @property

@@ -12,7 +12,14 @@ from dataclasses import replace as with_changes
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import (
+    AttemptFailed,
+    RateLimitAwaited,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    WorkerAwaited,
+)
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
@@ -163,6 +170,8 @@ def _run_after(run: RunView, event: Watched) -> RunView:  # noqa: C901, PLR0912 
         case WorkerAwaited():
             progress = "" if event.over else event.line
             return _called(run, event, event.call_id, lambda call: replace(call, progress=progress))
+        case RateLimitAwaited():
+            return _step(run, event.step_number, lambda step: _waiting(step, event))
         case execution_events.AgentStepStarted():
             return _stepped(run, event)
         case execution_events.TodosChanged():
@@ -283,6 +292,14 @@ def _answered(step: StepView, event: execution_events.InferenceResponseReceived)
 def _fallen_back(step: StepView, line: str) -> StepView:
     """Return the step whose model call begins anew with another route."""
     return replace(_beside(step, line), text="", attempt=1, retry="", retry_at=None)
+
+
+def _waiting(step: StepView, event: RateLimitAwaited) -> StepView:
+    """Return the step whose model call waits before it is made, or does not any more."""
+    line = with_changes(event, over=False).line
+    if not event.over:
+        return _beside(step, line)
+    return replace(step, beside=tuple(each for each in step.beside if each != line[:LIVE_RESULT_CHARS_MAX]))
 
 
 def _beside(step: StepView, line: str) -> StepView:

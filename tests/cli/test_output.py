@@ -16,7 +16,7 @@ from holdfast.cli.screens.progress_bars import FINE
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.watch_events import AttemptFailed, Watched, WorkerAwaited
+from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, Watched, WorkerAwaited
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -52,6 +52,15 @@ def test_a_call_that_waits_for_a_worker_says_for_whose(
     printed = " ".join(capsys.readouterr().out.split())
     assert "shell" in printed
     assert "waits for a worker of the task queue 'sandbox': none has lately asked for work" in printed
+
+
+@pytest.mark.parametrize("shown_by", [ChatOutput("ada"), Steps(live=False), EventLines()])
+def test_a_call_that_waits_for_a_rate_limit_says_for_which(
+    shown_by: ChatOutput | Steps | EventLines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown_by.show(RateLimitAwaited(str(uuid4()), 1, "the rate limit of the route 'large'"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the model call waits for the rate limit of the route 'large'" in printed
 
 
 def test_a_stop_without_a_message_has_no_colon_behind_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
         "ready": True,
         "attributes": [],
         "remedies": [],
+        "rate_limits": [],
     }
     assert states(first) == dict.fromkeys(NAMES, "registered")
     assert set(first.document) == set(examples("holdfast setup")[0])
@@ -77,6 +78,22 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
     assert states(checked) == dict.fromkeys(NAMES, "there")
     assert checked.document["created"] is False
     assert await retention(client.temporal) == timedelta(hours=48), "a namespace that is there stays as it is"
+
+
+async def test_the_rates_of_routes_are_written_and_checked(here: Project) -> None:
+    where = ("--namespace", f"n-{uuid4()}", "--task-queue", "desk")
+    routes = "models: {large: {api: openai_chat, rate_limits: {requests_per_minute: 60}}, small: {api: openai_chat}}"
+    (here.folder / "models.yaml").write_text(routes)
+    assert here.run("setup", *where, "--create-namespace").code == 0
+    fine = here.run("setup", *where, "--check", "--json")
+    assert fine.code == 0
+    rate = {"route": "large", "task_queue": "desk-rate-limited-large", "calls_per_minute": 57.0, "wanted": 57.0}
+    assert fine.document["rate_limits"] == [rate]
+    (here.folder / "models.yaml").write_text(routes.replace("60", "120"))
+    plain, as_json = here.both("setup", *where, "--check")
+    assert (plain.code, as_json.code) == (14, 14)
+    assert "rate limit of large: 57 calls a minute instead of 114 calls a minute" in " ".join(plain.out.split())
+    assert "run `holdfast setup`" in as_json.document["error"]["message"]
 
 
 async def test_a_check_changes_nothing_and_says_by_its_code_what_is_missing(here: Project, plain_server: str) -> None:

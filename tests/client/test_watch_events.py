@@ -10,6 +10,7 @@ import pytest
 from holdfast.client.watch_events import (
     AnswerSeen,
     AttemptFailed,
+    RateLimitAwaited,
     TextDelta,
     ToolProgressed,
     Watched,
@@ -39,7 +40,8 @@ def told(*looks: CallProgress | None, answer: str) -> list[TextDelta | AttemptFa
     """What a watcher says that looks so often, then learns the answer; a look's attempt is the one under way."""
     call = seen()
     found = [each for look in looks for each in call.looked(look.attempt if look else 1, "503", look)]
-    return [*found, *call.answered(answer)]
+    rest = (each for each in call.answered(answer) if not isinstance(each, RateLimitAwaited))
+    return [*found, *rest]
 
 
 def text_of(found: list[TextDelta | AttemptFailed]) -> str:
@@ -137,6 +139,7 @@ def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
         TextDelta("run", 1, 1, "\u2028 a\0b 🧑‍🚀", 7),
         AttemptFailed("run", 1, 2, "503"),
         ToolProgressed("run", 1, "c1", "look", 1, "page 2", 0.4),
+        RateLimitAwaited("run", 1, "the rate limit of the route 'large'"),
         AgentExecutionCompleted(
             *("agent", "run", None, datetime(2026, 11, 20, tzinfo=UTC), 2),
             answer="42",
@@ -151,3 +154,14 @@ def test_what_is_told_survives_json(watched: Watched) -> None:
     data = to_dict(watched)
     assert data["kind"] == type(watched).__name__
     assert from_dict(data) == watched
+
+
+def test_a_wait_is_told_once_until_it_is_over() -> None:
+    seen = AnswerSeen("run", 1)
+    told = [each for reason in ("", "a", "a", "b", "", "") for each in seen.waits(reason)]
+    assert [(each.reason, each.over) for each in told] == [("a", False), ("a", True), ("b", False), ("b", True)]
+    assert [each.line for each in told[:2]] == ["waits for a", "has waited long enough"]
+    assert list(seen.waits("c"))
+    assert [each for each in seen.answered("") if isinstance(each, RateLimitAwaited)] == [
+        RateLimitAwaited("run", 1, "c", over=True)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.client import ToolProgressed, WorkerAwaited
+from holdfast.client import RateLimitAwaited, ToolProgressed, WorkerAwaited
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.input_requests import InputRequest
 from holdfast.core.conversation.messages import ToolCall
@@ -37,10 +37,15 @@ def test_steps_tools_and_their_progress_are_told() -> None:
         progress.line(ToolCallStarted(*envelope(RUN, 2), call=PAY)),
         progress.line(ToolProgressed(RUN, 2, PAY.id, "pay", 1, "page 2\nof 5", 0.4)),
         progress.line(WorkerAwaited(RUN, 2, PAY.id, "pay", "till", over=True)),
+        progress.line(RateLimitAwaited(RUN, 3, "the rate limit")),
     ]
     assert lines[:2] == ["step 2: asks the model", "step 2: calls pay"]
-    assert lines[2:] == ["step 2: pay: 40% page 2 of 5", "step 2: pay begins: a worker has taken it"]
-    assert progress.step == 2
+    assert lines[2:] == [
+        "step 2: pay: 40% page 2 of 5",
+        "step 2: pay begins: a worker has taken it",
+        "step 3: the model call waits for the rate limit",
+    ]
+    assert progress.step == 3
 
 
 def test_a_call_of_a_subagent_waits_until_it_is_decided_or_its_run_has_ended() -> None:

@@ -7,7 +7,14 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Agent, AgentDefinition, ExecutionBudget, tool
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import (
+    AttemptFailed,
+    RateLimitAwaited,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    WorkerAwaited,
+)
 from holdfast.core.agent.budget import BudgetUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
@@ -124,6 +131,16 @@ def test_a_call_without_a_worker_shows_what_it_waits_for_until_one_has_taken_it(
     assert call.progress == "waits for a worker of the task queue 'sandbox': none has lately asked for work"
     story.told.append(WorkerAwaited(ROOT, 1, "c1", "shell", "sandbox", over=True))
     assert [each.progress for each in seen(story.told).runs[ROOT].steps[0].calls] == [""]
+
+
+def test_a_model_call_shows_what_it_waits_for_until_it_does_no_more() -> None:
+    story = Story().begins().asks()
+    story.told.append(RateLimitAwaited(ROOT, 1, "the rate limit of the route 'large'"))
+    [step] = seen(story.told).runs[ROOT].steps
+    assert step.beside == ("waits for the rate limit of the route 'large'",)
+    story.told.append(RateLimitAwaited(ROOT, 1, "the rate limit of the route 'large'", over=True))
+    [step] = seen(story.told).runs[ROOT].steps
+    assert step.beside == ()
 
 
 def test_only_the_end_of_a_long_text_and_the_latest_steps_are_held() -> None:

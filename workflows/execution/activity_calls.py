@@ -10,7 +10,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -26,7 +26,7 @@ from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN, WORD_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_retry import ModelRetry
-from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
+from holdfast.core.base.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, RATE_WAIT_SECONDS_MAX, TOOL_RETRIES
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX
@@ -60,6 +60,7 @@ from holdfast.core.wire.mcp_contracts import INPUT_NEEDED, McpCall, McpInputNeed
 from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from workflows import summaries
 from workflows.execution.call_errors import call_error
+from workflows.execution.model_queue import ModelQueue
 from workflows.shielding import locally, outcome
 from workflows.timeouts import RESOLVE
 
@@ -74,6 +75,9 @@ START_MARGIN: Final = timedelta(seconds=30)
 
 MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX + 60)
 """One attempt of a model call: a minute to read its input, then MODEL_SECONDS_MAX, after which its worker ends it."""
+
+QUEUED_MODEL_TIMEOUT: Final = MODEL_TIMEOUT + timedelta(seconds=RATE_WAIT_SECONDS_MAX)
+"""The same of a call to a route with rate limits: it may wait for them in its worker."""
 
 MODEL_RETRY: Final = RetryPolicy(
     initial_interval=timedelta(seconds=MODEL_BACK_OFF.first_seconds),
@@ -160,9 +164,15 @@ async def take_up() -> PickupTime:
 
 
 async def call_model(
-    command: CallModel, request: InferenceInput, time_left: timedelta | None, caption: str
+    command: CallModel,
+    request: InferenceInput,
+    time_left: timedelta | None,
+    caption: str,
+    queue: ModelQueue | None = None,
 ) -> InferenceAnswer:
     """Call the model, within the time that the run has left; raises ActivityError.
+
+    In a `queue` it waits as long as the run's time allows.
 
     Cancelling ends the call; it then returns the partial answer, as soon as the worker reports it.
     """
@@ -172,7 +182,9 @@ async def call_model(
             request,
             result_type=InferenceAnswer,
             activity_id=call_name(command.step_number),
-            start_to_close_timeout=MODEL_TIMEOUT,
+            task_queue=queue.name if queue else None,
+            priority=queue.priority if queue else Priority.default,
+            start_to_close_timeout=QUEUED_MODEL_TIMEOUT if queue else MODEL_TIMEOUT,
             schedule_to_close_timeout=_until_late(time_left),
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=MODEL_RETRY,
@@ -184,7 +196,11 @@ async def call_model(
 
 
 async def summarise(
-    command: SummariseBuffer, llm: LLM, patience_seconds: float, time_left: timedelta | None
+    command: SummariseBuffer,
+    llm: LLM,
+    patience_seconds: float,
+    time_left: timedelta | None,
+    queue: ModelQueue | None = None,
 ) -> SummaryText:
     """Have the buffer summarised, within the time that the run has left; raises ActivityError."""
     summary: SummaryText = await outcome(
@@ -200,7 +216,9 @@ async def summarise(
             ),
             result_type=SummaryText,
             activity_id=summary_name(command.step_number),
-            start_to_close_timeout=MODEL_TIMEOUT,
+            task_queue=queue.name if queue else None,
+            priority=queue.priority if queue else Priority.default,
+            start_to_close_timeout=QUEUED_MODEL_TIMEOUT if queue else MODEL_TIMEOUT,
             schedule_to_close_timeout=_until_late(time_left),
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=MODEL_RETRY,

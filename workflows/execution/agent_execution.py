@@ -157,7 +157,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._show_details()
         await self._prepare()
         loop = self._rules()
-        self._executor = Executor(start, self._tools, self._transcript, self._rate, lambda: self._state)
+        self._executor = Executor(start, self._catalog, self._transcript, self._rate, lambda: self._state)
         self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
             if self._held is not None:
@@ -309,7 +309,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._start = resolution.start
         self._set_catalog(resolution.catalog)
         self._transcript.begin_anew(resolution.opening)
-        self._executor.go_on_as(self._start, self._tools)
+        self._executor.go_on_as(self._start, resolution.catalog)
         loop = self._rules()
         self._advance(loop, resolution.event)
         return loop

@@ -51,6 +51,7 @@ from holdfast.core.loop.tool_replies import tool_returned
 from holdfast.core.tools.tool_traits import ToolTraits
 from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
 from holdfast.core.wire.mcp_contracts import McpInputNeeded, McpInputs
+from holdfast.core.wire.tool_catalog import ToolCatalog
 from workflows import summaries
 from workflows.execution.activity_calls import (
     call_model,
@@ -62,6 +63,7 @@ from workflows.execution.activity_calls import (
 )
 from workflows.execution.call_errors import failed_usage, model_error, tool_error
 from workflows.execution.mcp_calls import mcp_input
+from workflows.execution.model_queue import model_queue
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.scripts import advance_script
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unreported
@@ -80,13 +82,14 @@ class Executor:
     def __init__(
         self,
         start: ExecutionInput,
-        tools: Mapping[str, ToolTraits],
+        catalog: ToolCatalog | None,
         transcript: ModelTranscript,
         rate: Rate,
         state: Callable[[], AgentState],
     ) -> None:
         self._start = start
-        self._tools = tools
+        self._catalog = catalog
+        self._tools = _tools_of(catalog)
         self._transcript = transcript
         self._rate = rate
         self._state = state
@@ -114,9 +117,9 @@ class Executor:
         """Whether hooks or a `local` tool ran in the present workflow task: their results are not recorded yet."""
         return self._ran_at == workflow.info().get_current_history_length()
 
-    def go_on_as(self, start: ExecutionInput, tools: Mapping[str, ToolTraits]) -> None:
+    def go_on_as(self, start: ExecutionInput, catalog: ToolCatalog) -> None:
         """Use another definition and its tools from here on."""
-        self._start, self._tools = start, tools
+        self._start, self._catalog, self._tools = start, catalog, _tools_of(catalog)
 
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()
@@ -147,9 +150,10 @@ class Executor:
             offered=command.offered,
             prompt=command.prompt,
         )
-        caption = summaries.of_model_call(self._state(), command.step_number)
+        queue = model_queue(command.llm or self._start.definition.llm, self._catalog)
+        caption = summaries.of_model_call(self._state(), command.step_number, limited=queue is not None)
         try:
-            answer = await call_model(command, request, self._time_left(), caption)
+            answer = await call_model(command, request, self._time_left(), caption, queue)
         except ActivityError as error:
             used, lost = self._used(error, call_name(command.step_number))
             await self._end_background(call_name(command.step_number))
@@ -167,7 +171,9 @@ class Executor:
         self._begin(summary_name(command.step_number))
         try:
             patience = self._start.definition.model_patience_seconds
-            summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
+            llm = self._state().llm or LLM()
+            queue = model_queue(llm, self._catalog)
+            summary = await summarise(command, llm, patience, self._time_left(), queue)
         except ActivityError as error:
             used, lost = self._used(error, summary_name(command.step_number))
             await self._end_background(summary_name(command.step_number))
@@ -332,3 +338,7 @@ class Executor:
         if strikes_at is not None and now >= strikes_at:  # the timer itself may come a moment later
             return (TimerFired(at=now), event)
         return (event,)
+
+
+def _tools_of(catalog: ToolCatalog | None) -> Mapping[str, ToolTraits]:
+    return {each.name: each for each in catalog.tools} if catalog is not None else {}

@@ -1,4 +1,4 @@
-"""`holdfast setup`: registers the search attributes that runs and sessions are listed by."""
+"""`holdfast setup`: registers the search attributes that runs are listed by, and the rates of routes with limits."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client as TemporalClient
 
     from holdfast.connection.search_attribute_check import Attribute
+    from holdfast.server.queue_limits import QueueLimit
 
 NOT_AS_IT_SHOULD_BE: Final = 14
 """The exit code of `setup --check` and of `doctor` for what they have found."""
@@ -38,11 +39,11 @@ STATES: Final = {
 """How a line tells what there is of an attribute."""
 
 
-@with_server()
+@with_server("task_queue")
 def setup(
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 14 if any is missing or of another type.")
+        bool, typer.Option("--check", help="Change nothing; exit 14 if anything is missing or wrong.")
     ] = False,
     create_namespace: Annotated[
         bool, typer.Option("--create-namespace", help="Create the namespace if it does not exist.")
@@ -54,7 +55,7 @@ def setup(
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Register the search attributes that runs are listed by; repeating it is harmless."""
+    """Register the search attributes that runs are listed by, and routes' rate limits; repeating it is harmless."""
     from holdfast.server.namespaces import retention_of
 
     retention_time = retention_of(retention)
@@ -71,8 +72,12 @@ async def _set_up(settings: Settings, *, check: bool, retention_time: timedelta 
     from holdfast.connection.search_attribute_check import complete
     from holdfast.connection.search_attribute_setup import attributes, register
     from holdfast.connection.temporal_client import connect
+    from holdfast.models.rate_limits.route_queues import limits_in
+    from holdfast.models.route_file import read_routes
     from holdfast.server.namespaces import create
+    from holdfast.server.queue_limits import set_up_limits
 
+    limits = limits_in(read_routes(settings.models_file))
     with busy("setting up the server"):
         temporal = await connect(settings, namespace_there=retention_time is None)
         created = retention_time is not None and await create(temporal, retention_time)
@@ -82,8 +87,18 @@ async def _set_up(settings: Settings, *, check: bool, retention_time: timedelta 
     if not as_json:
         _show(results, temporal.namespace, created=created, check=check)
     problem = await _problem(temporal, results, check=check)
+    queues: tuple[QueueLimit, ...] = ()
+    try:
+        queues = await set_up_limits(temporal, settings.task_queue, limits, check=check)
+        problem = problem or _wrong_rates(queues)
+    except HoldfastError as error:
+        problem = problem or error
+    if not as_json:
+        for each in queues:
+            output.console().print(f"  rate limit of {escape(printable(each.line))}")
     if as_json:
         document = _json(results, temporal.namespace, created=created)
+        document["rate_limits"] = [each.to_dict() for each in queues]
         output.as_json(document if problem is None else {**document, "error": problem.to_dict()})
     elif problem is not None and not check:
         raise problem
@@ -92,6 +107,16 @@ async def _set_up(settings: Settings, *, check: bool, retention_time: timedelta 
     if problem is None:
         return 0
     return NOT_AS_IT_SHOULD_BE if check else problem.exit_code
+
+
+def _wrong_rates(queues: tuple[QueueLimit, ...]) -> HoldfastError | None:
+    """Return what is wrong with the rates after a check."""
+    wrong = [each.line for each in queues if not each.is_right]
+    return (
+        Conflict(f"the server's rates are not those of models.yaml ({'; '.join(wrong)}); run `holdfast setup`")
+        if wrong
+        else None
+    )
 
 
 async def _problem(temporal: TemporalClient, results: tuple[Attribute, ...], *, check: bool) -> HoldfastError | None:

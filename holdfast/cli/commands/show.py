@@ -143,14 +143,17 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
         if not run.begun:
             await _not_begun(run, as_json=as_json)
             return
-        state, wait, awaited, below = (
+        state, wait, limited, awaited, below = (
             await run.whole(),
             await run.model_wait(),
+            await run.rate_wait(),
             await run.awaited_workers(),
             await pending_calls.or_hint(run.waiting_below()),
         )
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
+        if limited is not None:
+            waits["rate_limit_awaited"] = to_dict(limited)
         if awaited:
             waits["workers_awaited"] = [to_dict(each) for each in awaited]
         if below:
@@ -162,6 +165,8 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
         pending_calls.print_waiting(below)
         for each in awaited:
             output.say(f"{each.tool} {each.line}")
+        if limited is not None:
+            output.say(f"the model call {limited.line}")
         if wait is not None:
             output.say(wait.line(datetime.now(UTC)))
 

@@ -9,7 +9,14 @@ from rich.markup import escape
 
 from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens, wait_text
 from holdfast.cli.screens.run_progress import StreamedText
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import (
+    AttemptFailed,
+    RateLimitAwaited,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    WorkerAwaited,
+)
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
@@ -41,6 +48,10 @@ class ChatOutput:
             return
         if isinstance(watched, WorkerAwaited):
             self.note(f"{watched.tool} {watched.line}")
+            return
+        if isinstance(watched, RateLimitAwaited):
+            if not watched.over:
+                self.note(f"the model call {watched.line}")
             return
         if isinstance(watched, ToolProgressed) or watched.agent_id != self._agent_id:
             return

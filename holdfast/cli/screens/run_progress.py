@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.cli.screens import output
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, Watched, WorkerAwaited
+from holdfast.client.watch_events import (
+    AttemptFailed,
+    RateLimitAwaited,
+    TextDelta,
+    ToolProgressed,
+    Watched,
+    WorkerAwaited,
+)
 from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.handoffs import handoff_text
@@ -84,6 +91,9 @@ class Steps:
             case WorkerAwaited(over=False):
                 self._text.end()
                 output.note(f"{watched.tool} {watched.line}")
+            case RateLimitAwaited(over=False):
+                self._text.end()
+                output.note(f"the model call {watched.line}")
             case execution_events.InferenceResponseReceived():
                 self._text.end()
                 if self._announced < watched.step_number:
@@ -158,6 +168,8 @@ def _doing(watched: Watched) -> str:
             return f"step {watched.step_number}: {watched.tool} runs ({watched.line})"
         case WorkerAwaited():
             return f"step {watched.step_number}: {watched.tool} {'runs' if watched.over else 'waits for a worker'}"
+        case RateLimitAwaited():
+            return f"step {watched.step_number}: the model call {'is made' if watched.over else watched.line}"
         case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} runs"
         case execution_events.ApprovalRequested() | execution_events.InputRequested():
@@ -189,7 +201,11 @@ class EventLines:
         if isinstance(watched, AttemptFailed) and not watched.step_number:
             _tell_failure(watched)
             return
-        when = "" if isinstance(watched, AttemptFailed | ToolProgressed | WorkerAwaited) else f"{watched.at:%H:%M:%S} "
+        when = (
+            ""
+            if isinstance(watched, AttemptFailed | ToolProgressed | WorkerAwaited | RateLimitAwaited)
+            else f"{watched.at:%H:%M:%S} "
+        )
         where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
         output.event(f"{when:9}{where}", f"{self._indent(watched)}{watched.kind}", _detail(watched))
 
@@ -278,5 +294,7 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return f"{watched.tool} {watched.call_id} {watched.line}"
         case WorkerAwaited():
             return f"{watched.tool} {watched.call_id} {watched.line}"
+        case RateLimitAwaited():
+            return f"the model call {watched.line}"
         case _:
             return ""

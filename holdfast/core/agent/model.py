@@ -62,6 +62,10 @@ class AnswerPart:
     lives_on: bool | None = None
     """Whether the answer `response_id` goes on at the provider without this call: true from when it does, false from
     its end there; none where nothing has changed."""
+    wait: str = ""
+    """What the call waits for before it is made; empty where it does not wait, or does not any more."""
+    waited_seconds: float = 0.0
+    """How long it waited, once it does not any more."""
 
 
 AnswerListener = Callable[[AnswerPart], None]

@@ -73,6 +73,9 @@ DOUBLINGS_MAX: Final = 64
 MODEL_SECONDS_MAX: Final = 600.0
 """One attempt of a model call; a non-streaming endpoint is silent for all of it."""
 
+RATE_WAIT_SECONDS_MAX: Final = 3_600.0
+"""How long one attempt of a model call may wait in its worker for its route's rate limits, before it is made anew."""
+
 MODEL_PATIENCE_SECONDS: Final = 900.0
 """How long a model call is tried by default: an endpoint that is away for minutes is an ordinary day."""
 

@@ -5,6 +5,7 @@ Callers of a workflow or an activity use these names; no side imports the other'
 
 from __future__ import annotations
 
+import operator
 from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue
@@ -88,6 +89,20 @@ DEFAULT_TASK_QUEUE: Final = "holdfast"
 def waiting_queue(task_queue: str) -> str:
     """Return the task queue of tool calls that found no slot: the same workers serve it, with slots of its own."""
     return f"{task_queue}-waiting-tools"
+
+
+RATE_LIMITED: Final = "-rate-limited-"
+"""Stands between the workers' task queue and a route's name."""
+
+
+def limited_queue(task_queue: str, route: str) -> str:
+    """Return the task queue of calls to a route with rate limits, which the workers of `task_queue` serve besides."""
+    return f"{task_queue}{RATE_LIMITED}{route}"
+
+
+def route_of_queue(task_queue: str) -> str | None:
+    """Return the route whose calls wait in that queue; none for any other queue."""
+    return task_queue.partition(RATE_LIMITED)[2] or None
 
 
 class StopRequest(Frozen):
@@ -366,6 +381,8 @@ class CallProgress(Frozen):
     failures: int = Field(default=0, ge=0)
     background: BackgroundAnswer | None = Field(default=None, exclude_if=is_none)
     """The answer under way at the provider: the next attempt resumes it, and only where it cannot, `if_lost` counts."""
+    wait: str = Field(default="", exclude_if=operator.not_)
+    """What the call waits for in its worker before it is made; empty where it does not."""
 
 
 class ModelWait(Frozen):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Self
+from typing import Annotated, Final, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -21,6 +21,9 @@ from holdfast.core.tools.code_mode import CodeMode
 from holdfast.core.tools.mcp_changes import McpToolsChange, PinnedCatalog
 from holdfast.core.tools.tool_traits import ToolSchema, ToolTraits
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
+
+QUEUED_MODELS_MAX: Final = 64
+"""As many as a worker has routes."""
 
 
 def needed_kinds(definition: AgentDefinition, files: Iterable[Attachment]) -> tuple[FileKind, ...]:
@@ -97,6 +100,11 @@ class ToolCatalog(Frozen):
     """The context window of its model in tokens, none where the worker does not know it."""
     fallback: tuple[FallbackRoute, ...] = Field(default=(), exclude_if=is_empty)
     """The models that it falls back to, with what the worker knows of them."""
+    queued_models: Annotated[Mapping[str, str], Field(max_length=QUEUED_MODELS_MAX)] = Field(
+        default_factory=dict[str, str], exclude_if=operator.not_
+    )
+    """The routes with rate limits, whose calls have task queues of their own, each under its name. A route without
+    limits whose name begins like one of those and "/" is there, too, with nothing behind it."""
     mcp: Digest | None = None
     """The catalog of MCP tools that those of `tools` with a server are from."""
     search: tuple[ToolSchema, ...] = Field(default=(), exclude_if=is_empty)
@@ -108,3 +116,10 @@ class ToolCatalog(Frozen):
     def pinned(self) -> PinnedCatalog | None:
         """The catalog of MCP tools, as the loop is told of it."""
         return None if self.mcp is None else PinnedCatalog(digest=self.mcp, changes=self.mcp_changes)
+
+    def queued_route(self, model: str | None) -> str | None:
+        """Return the route in whose task queue calls of `llm.model` wait; none for those without."""
+        if model is None or not self.queued_models:
+            return None
+        name = model if model in self.queued_models else model.partition("/")[0]
+        return self.queued_models.get(name) or None

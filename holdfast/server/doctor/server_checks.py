@@ -25,6 +25,7 @@ from holdfast.server.doctor.findings import Finding, fine, from_error, warned, w
 from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES
 from holdfast.server.doctor.mcp_servers import without_foreign_names
+from holdfast.server.doctor.rate_limits import RATE_LIMITS, examine_rates
 
 CONNECT_SECONDS: Final = 3.5
 NAMESPACE_SECONDS: Final = 2.5
@@ -57,6 +58,7 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
         bounded(judging.WORKFLOWS, _worker(temporal[0], settings, judging.WORKFLOWS, WORKFLOW)),
         bounded(ACTIVITIES, _worker(temporal[0], settings, ACTIVITIES, ACTIVITY)),
         bounded(judging.TOOLS, _tools(temporal[0], facts[0], settings, agents)),
+        bounded(RATE_LIMITS, examine_rates(temporal[0], settings)),
     )
     unshared = unshared_storage(settings, temporal[0])
     shared = [warned(STORAGE, *unshared.split("; ", 1))] if unshared else []

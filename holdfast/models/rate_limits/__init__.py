@@ -1,0 +1,1 @@
+"""Rate limits of routes: what a provider allows in a minute, and how calls wait for it."""
