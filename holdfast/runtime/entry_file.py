@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from holdfast.core.base.bounds import REPORT_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.base.validation_errors import problems_text
 
 SHOWN_CHARS_MAX: Final = 80
@@ -106,7 +106,8 @@ class EntryFile(Generic[EntryT]):
             except InvalidInput as error:
                 problems.append(f"{self.field}.{name[:SHOWN_CHARS_MAX]}: {error.message}")
         if problems:
-            raise InvalidInput(f"{where}: {' '.join(clamped('; '.join(problems), REPORT_CHARS_MAX).split())}")
+            text = " ".join(clamped("; ".join(problems), REPORT_CHARS_MAX).split())
+            raise InvalidInput(f"{where}: {printable(text)}")  # names may steer a terminal
         return entries
 
 

@@ -105,6 +105,7 @@ def test_a_key_in_the_file_itself_is_refused_and_not_repeated() -> None:
         ("models: [", "the YAML cannot be read"),
         ("models: {a: &x {api: openai}, b: *x}", "aliases"),
         ("models: {'a b': {api: openai, model: m}}", "is no name for a route"),
+        (r'models: {"\e[31m": {api: openai, model: m}}', r"models.\x1b[31m: is no name for a route"),
         (f"models: {{{', '.join(f'm{n}: {{api: openai}}' for n in range(ROUTES_MAX + 1))}}}", "at most 64"),
     ],
 )

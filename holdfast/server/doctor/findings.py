@@ -45,7 +45,7 @@ def wrong(check: str, result: str, remedy: str) -> Finding:
 def from_error(check: str, error: HoldfastError) -> Finding:
     """Return what an error of ours says: its text has the remedy behind the first semicolon."""
     result, _, remedy = error.message.partition("; ")
-    return wrong(check, result, remedy or "see the message")
+    return wrong(check, result, remedy or "correct that")
 
 
 def sound(findings: Iterable[Finding]) -> bool:
