@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.models.prompted.call_blocks import call_blocks, result_block
+from holdfast.models.prompted.model import PromptedModel
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import Capability, Route
 from holdfast.testing import ScriptedModel, say
@@ -20,6 +22,7 @@ from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.responses_server import FakeResponses
 from holdfast.testing.script import Call, Reply, calls
 from tests.activities.asking import REQUEST, schema
+from tests.models.pydantic_ai_asking import ANTHROPIC, CHAT, RESPONSES, Kind, asking
 
 LOOK = '<tool_call>\n{"name": "look", "arguments": {"at": "1"}}\n</tool_call>'
 FORM = JsonSchemaFormat(json_schema={"type": "object", "properties": {"city": {"type": "string"}}})
@@ -69,3 +72,14 @@ async def test_a_function_takes_the_answer(api: str, server: type[FakeOpenAI]) -
     assert (response.text, response.tool_calls) == ('{"city": "Rome"}', ())
     assert [each["name"] for each in body["tools"]] == ["look", "final_answer"]
     assert body["tool_choice"] in ("required", {"type": "any"})
+
+
+@pytest.mark.parametrize("kind", [CHAT, RESPONSES, ANTHROPIC], ids=lambda kind: kind.name)
+async def test_models_of_pydantic_ai_are_asked_alike(kind: Kind) -> None:
+    async with asking(kind, say(f"A look.\n{LOOK}")) as (endpoint, model):
+        response = await PromptedModel(model, ["stream"])(replace(ASKED, llm=LLM()))
+        assert "tools" not in endpoint.requests[0].body
+    assert (response.text, [each.name for each in response.tool_calls]) == ("A look.", ["look"])
+    async with asking(kind, calls(Call("final_answer", {"city": "Rome"}))) as (_, model):
+        response = await PromptedModel(model, ["stream", "tools"])(replace(ASKED, llm=LLM(), response_format=FORM))
+    assert (json.loads(response.text), response.tool_calls) == ({"city": "Rome"}, ())
