@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from holdfast.core.agent.model import BackgroundAnswer, Model, ModelRequest, checked_response
@@ -78,7 +79,7 @@ async def give_up(model: Model, progress: Progress) -> None:
     task = asyncio.create_task(_cancelled(model, background))
     _cancelling.add(task)
     task.add_done_callback(_cancelling.discard)
-    task.add_done_callback(lambda each: each.cancelled() or _note(background, each.exception()))
+    task.add_done_callback(partial(_note, background))
     await asyncio.wait([task], timeout=CANCEL_GRACE_SECONDS)
     ended = task.done() and not task.cancelled() and task.exception() is None
     progress.give_up(task.result() if ended else None, ended=ended)
@@ -100,7 +101,8 @@ async def _cancelled(model: Model, answer: BackgroundAnswer) -> Usage | None:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _note(answer: BackgroundAnswer, error: BaseException | None) -> None:
+def _note(answer: BackgroundAnswer, cancelling: asyncio.Task[Usage | None]) -> None:
+    error = None if cancelling.cancelled() else cancelling.exception()
     if error is None:
         return
     record = error_record(error, "model") if isinstance(error, Exception) else None

@@ -231,7 +231,7 @@ def _stored(item: object) -> object:
     """Return an item that the API has stored as it stands for: it may come back by its id, in the answer's form."""
     fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     if not str(fields.get("id", "")).startswith(STORED_IDS):
-        return cast("object", item)
+        return item
     parts = cast("list[dict[str, Any]]", fields.get("content") or [])
     if fields.get("role") == "assistant" and isinstance(parts, list):  # pyright: ignore[reportUnnecessaryIsInstance]
         texts = [part["text"] for part in parts if part.get("type") == "output_text"]

@@ -19,7 +19,7 @@ import pytest
 from holdfast.client import Holdfast, Settings
 from holdfast.client.events_from_state import reconstructed
 from holdfast.client.run_source import RunSource
-from holdfast.client.watch_events import AttemptFailed, TextDelta, ToolProgressed, WorkerAwaited
+from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, TextDelta, ToolProgressed, WorkerAwaited
 from holdfast.connection import workflow_reader
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base import bounds
@@ -49,7 +49,7 @@ async def watched(client: Holdfast, execution_id: str) -> list[AnyObserved]:
     return [
         each
         async for each in events
-        if not isinstance(each, TextDelta | AttemptFailed | ToolProgressed | WorkerAwaited)
+        if not isinstance(each, TextDelta | AttemptFailed | ToolProgressed | WorkerAwaited | RateLimitAwaited)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -26,10 +27,11 @@ def test_tokens_are_counted_for_the_model_that_used_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(metrics, "_record", record)
     run = Run(llm=LLM(model="first", fallback=(FallbackRoute(model="second"),))).begin()
     away = ErrorRecord(type="ProviderUnavailable", message="we are moving house", source="model")
-    for happens in (
+    happenings: tuple[Callable[[], object], ...] = (
         lambda: run.model_fails(away, wasted=Usage(input_tokens=7)),
         lambda: run.answer("done", usage=Usage(input_tokens=100, output_tokens=20)),
-    ):
+    )
+    for happens in happenings:
         before = run.state
         happens()
         metrics.count(StepDue(run.tick()), before, run.state, ())  # which event it was does not matter here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
@@ -229,7 +229,7 @@ class PydanticAIModel(Model):
         return {"base_url": base_url, "api_key": key or UNUSED_KEY}
 
     def _provider(self, name: str) -> Provider[Any]:
-        make: Any = infer_provider_class(name)
+        make: Callable[..., Provider[Any]] = infer_provider_class(name)
         try:
             return make(**self._access)
         except TypeError:
