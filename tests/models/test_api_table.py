@@ -55,6 +55,10 @@ RESPONSES: Final[Named] = {
     "caching counted": ("models/test_openai_responses.py::test_the_parts_of_the_usage_are_parts_of_it",),
     "structured output": ("models/test_openai_responses.py::test_a_schema_goes_out_as_the_form_of_the_text",),
     "cancel": ("models/test_openai_responses.py::test_a_cancelled_call_closes_its_connection",),
+    "background": (
+        "models/test_background.py::test_another_client_resumes_the_answer_without_asking",
+        "workflows/test_background_answers.py::test_a_stop_cancels_the_answer_at_the_provider",
+    ),
 }
 ANTHROPIC: Final[Named] = {
     "stream": ("models/test_anthropic.py::test_a_listener_sees_text_and_thinking_as_they_come",),
@@ -106,8 +110,8 @@ def table() -> dict[str, dict[str, str]]:
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
-    """Return the tests that a file of tests has."""
+def functions_of(file: str) -> frozenset[str]:
+    """Return the functions that a file of tests has."""
     tree = ast.parse((TESTS / file).read_text())
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -127,4 +131,4 @@ def test_a_cell_says_what_tests_show(api: str, column: str) -> None:
         file, _, name = each.partition("::")
         assert Path(file).name.startswith("test_")
         assert name.startswith("test_")
-        assert name in tests_of(file), f"{each} is not there"
+        assert name in functions_of(file), f"{each} is not there"
