@@ -56,7 +56,7 @@ from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.background_answers import answer, give_up
-from holdfast.runtime.file_parts import with_files
+from holdfast.runtime.files.file_parts import with_files
 from holdfast.runtime.model_call_changes import offered_tools, with_prompt
 from holdfast.runtime.model_progress import CANCELLED, Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls

@@ -64,7 +64,7 @@ from holdfast.core.wire.session_contracts import (
     WhileRunning,
 )
 from holdfast.core.wire.workflow_ids import session_workflow_id
-from holdfast.runtime.message_files import GivenFile, stored_files
+from holdfast.runtime.files.message_files import GivenFile, stored_files
 from holdfast.storage.records import Records
 
 OutputT = TypeVar("OutputT")

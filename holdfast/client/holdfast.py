@@ -34,7 +34,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.wire.workflow_ids import own_id, type_filter
-from holdfast.runtime.message_files import message_file, stored_files
+from holdfast.runtime.files.message_files import message_file, stored_files
 
 AT_ONCE_MAX: Final = 16
 """How many records are read at the same time."""

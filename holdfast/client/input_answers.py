@@ -13,7 +13,7 @@ from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.wire.contracts import MESSAGE_SIGNAL
 from holdfast.core.wire.mcp_contracts import ANSWER_SIGNAL, CallAnswer
-from holdfast.runtime.message_files import GivenFile, stored_files
+from holdfast.runtime.files.message_files import GivenFile, stored_files
 from holdfast.storage.records import Records
 
 

@@ -11,7 +11,7 @@ from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
-from holdfast.runtime.message_files import GivenFile
+from holdfast.runtime.files.message_files import GivenFile
 
 
 class RunOptions(TypedDict, total=False):

@@ -87,7 +87,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.paging import StateReader, moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.core.wire.workflow_ids import named_type
-from holdfast.runtime.message_files import GivenFile, stored_files
+from holdfast.runtime.files.message_files import GivenFile, stored_files
 from holdfast.storage.data_converter import records_of
 
 T = TypeVar("T")

@@ -81,8 +81,8 @@ from holdfast.local.routes import driver_model
 from holdfast.mcp.server_file import McpServers
 from holdfast.models.endpoint import prices_of
 from holdfast.models.route_file import ModelRoutes
-from holdfast.runtime.attachments import attachment_store
-from holdfast.runtime.message_files import GivenFile
+from holdfast.runtime.files.attachments import attachment_store
+from holdfast.runtime.files.message_files import GivenFile
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results, with_fetch_tool

@@ -34,7 +34,7 @@ from holdfast.local.model_calls import ModelCalls
 from holdfast.local.script_calls import with_code_mode
 from holdfast.local.searched_tools import shown_tools
 from holdfast.runtime.answer_check import schema_problem
-from holdfast.runtime.message_files import GivenFile, message_files, stored_files
+from holdfast.runtime.files.message_files import GivenFile, message_files, stored_files
 from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import OpenResources
 from holdfast.runtime.prices import PriceList

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
-from holdfast.runtime.message_files import GivenFile
+from holdfast.runtime.files.message_files import GivenFile
 
 
 class ExecuteOptions(TypedDict, total=False):

@@ -28,9 +28,9 @@ from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
-from holdfast.runtime.attachments import MemoryAttachments
 from holdfast.runtime.background_answers import answer, give_up
-from holdfast.runtime.file_parts import with_files
+from holdfast.runtime.files.attachments import MemoryAttachments
+from holdfast.runtime.files.file_parts import with_files
 from holdfast.runtime.model_call_changes import offered_tools, with_prompt
 from holdfast.runtime.model_progress import Progress
 from holdfast.runtime.remote_tool_checks import checked_calls, checked_catalog_calls

@@ -31,7 +31,7 @@ from holdfast.core.conversation.attachments import (
     legal_media_type,
 )
 from holdfast.mcp.elicitation import ServerQuestions
-from holdfast.runtime.attachments import ending_of
+from holdfast.runtime.files.attachments import ending_of
 
 CHECKED_BYTES_MAX: Final = TOOL_RESULT_BYTES_MAX
 """The largest structured answer that is checked, as JSON: no larger one is kept. 3 MB took 17 s on a busy worker."""

@@ -11,7 +11,7 @@ from holdfast.core.base.safe_text import json_size
 from holdfast.core.conversation.attachments import ATTACHMENTS_MAX
 from holdfast.core.tools.tool_context import ToolContext
 from holdfast.core.tools.tool_results import ToolReply, bounded_result, reply_of
-from holdfast.runtime.attachments import AttachedFiles
+from holdfast.runtime.files.attachments import AttachedFiles
 
 if TYPE_CHECKING:  # an extra
     from holdfast.mcp.answers import McpAnswer

@@ -16,7 +16,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.tools.call_context import ToolProgress, bounded_progress
 from holdfast.core.tools.tool_context import FilePath, ToolContext
-from holdfast.runtime.attachments import AttachedFiles
+from holdfast.runtime.files.attachments import AttachedFiles
 
 LOGGER: Final = logging.getLogger("holdfast.tool")
 """Has what tools log with `ToolContext.log`."""

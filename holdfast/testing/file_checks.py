@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from holdfast.core.conversation.attachments import PDF_TYPE
-from holdfast.runtime.file_types import marked_type
+from holdfast.runtime.files.file_types import marked_type
 
 DATA_URL: Final = f"data:{PDF_TYPE};base64,"
 

@@ -39,7 +39,7 @@ from holdfast.core.tools.tools import AnyTool
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.wire.workflow_ids import session_workflow_id
-from holdfast.runtime.message_files import message_file
+from holdfast.runtime.files.message_files import message_file
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.object_store import objects_at

@@ -25,7 +25,7 @@ from holdfast.core.conversation.attachments import (
 )
 from holdfast.core.tools.tool_results import ToolReply
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.attachments import AttachedFiles, MemoryAttachments, attachment_store
+from holdfast.runtime.files.attachments import AttachedFiles, MemoryAttachments, attachment_store
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.storage.records import Records
 
@@ -142,7 +142,7 @@ async def test_the_record_store_and_memory_keep_files_by_their_content(tmp_path:
 
 
 async def test_memory_keeps_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.attachments.MEMORY_BYTES_MAX", 3)
+    monkeypatch.setattr("holdfast.runtime.files.attachments.MEMORY_BYTES_MAX", 3)
     store = MemoryAttachments()
     await store.write_attachment(b"123")
     await store.write_attachment(b"123")

@@ -15,8 +15,8 @@ from holdfast.core.conversation.attachments import FILE_KINDS, PICTURE_BYTES_MAX
 from holdfast.core.conversation.messages import FilePart, ImagePart, Message, Part, TextPart, user_message
 from holdfast.core.conversation.result_files import results_message
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.attachments import MemoryAttachments
-from holdfast.runtime.file_parts import FILES_MAX, with_files
+from holdfast.runtime.files.attachments import MemoryAttachments
+from holdfast.runtime.files.file_parts import FILES_MAX, with_files
 from holdfast.storage.records import Records
 from tests.pictures import PNG
 

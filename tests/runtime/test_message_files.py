@@ -23,9 +23,9 @@ from holdfast.core.conversation.attachments import (
     Attachment,
 )
 from holdfast.core.conversation.messages import FilePart, user_message
-from holdfast.runtime.attachments import MemoryAttachments
-from holdfast.runtime.file_types import framed_text, pages_of
-from holdfast.runtime.message_files import MessageFile, message_file, message_files, stored_files
+from holdfast.runtime.files.attachments import MemoryAttachments
+from holdfast.runtime.files.file_types import framed_text, pages_of
+from holdfast.runtime.files.message_files import MessageFile, message_file, message_files, stored_files
 from tests.pictures import PNG
 from tests.sent_files import MP3, WAV, pdf
 

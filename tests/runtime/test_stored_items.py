@@ -16,7 +16,7 @@ from holdfast.core.conversation.provider_items import ITEMS_BYTES_MAX, ITEMS_MAX
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel
-from holdfast.runtime.attachments import MemoryAttachments
+from holdfast.runtime.files.attachments import MemoryAttachments
 from holdfast.runtime.stored_items import ITEMS_TOO_LARGE, with_items_stored, with_stored_items
 from holdfast.storage.records import Records
 

@@ -30,7 +30,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.execution_events import ApprovalRequested, InputRequested
-from holdfast.runtime.message_files import GivenFile, message_files
+from holdfast.runtime.files.message_files import GivenFile, message_files
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

@@ -23,7 +23,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 from holdfast.core.wire.session_contracts import Receipt, SessionView
-from holdfast.runtime.message_files import message_files
+from holdfast.runtime.files.message_files import message_files
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast, SessionSummary

@@ -24,7 +24,7 @@ from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
-from holdfast.runtime.message_files import GivenFile
+from holdfast.runtime.files.message_files import GivenFile
 
 OutputT = TypeVar("OutputT")
 

@@ -22,7 +22,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.input_requests import InputAction
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.runtime.message_files import GivenFile
+from holdfast.runtime.files.message_files import GivenFile
 
 
 class Runs:

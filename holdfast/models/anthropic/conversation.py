@@ -27,7 +27,7 @@ from holdfast.core.conversation.messages import (
     ToolCall,
 )
 from holdfast.models.anthropic.answer_items import ANSWER_CALL, ANSWER_TEXT, blocks_of
-from holdfast.runtime.file_types import framed_text, sent_text
+from holdfast.runtime.files.file_types import framed_text, sent_text
 
 CALL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The ids of calls that the API takes; other providers give ids with dots and colons."""

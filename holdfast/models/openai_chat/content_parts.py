@@ -14,7 +14,7 @@ from holdfast.core.conversation.messages import (
     StoredImagePart,
     TextPart,
 )
-from holdfast.runtime.file_types import framed_text, pdf_name
+from holdfast.runtime.files.file_types import framed_text, pdf_name
 
 
 def wire_content(content: Content) -> str | list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models.answer_errors import UnusableAnswer
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import json_of
-from holdfast.runtime.file_types import framed_text, pdf_name
+from holdfast.runtime.files.file_types import framed_text, pdf_name
 
 API: Final = "openai_responses"
 """The name of the API in provider items."""

@@ -21,7 +21,7 @@ from holdfast.models.prompted.answer_prompt import with_instruction
 from holdfast.models.prompted.call_blocks import CALL, CALL_END, call_blocks, read_blocks, result_block, without_tags
 from holdfast.models.requested_calls import read_calls
 from holdfast.runtime.answer_check import unusable
-from holdfast.runtime.file_types import framed_text
+from holdfast.runtime.files.file_types import framed_text
 
 TOOLS_HEADING: Final = "You can call these tools:"
 

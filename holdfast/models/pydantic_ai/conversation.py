@@ -36,7 +36,7 @@ from holdfast.core.conversation.messages import (
     TextPart,
 )
 from holdfast.models.pydantic_ai.answer_parts import EMPTY, answer_of
-from holdfast.runtime.file_types import framed_text, pdf_name
+from holdfast.runtime.files.file_types import framed_text, pdf_name
 
 MEDIA_TYPES: Final = {"audio/mp3": "audio/mpeg"}
 """Pydantic AI's names of the types of sounds, where they are others."""

@@ -29,7 +29,7 @@ from holdfast.core.conversation.messages import (
     TextPart,
 )
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.file_types import is_what_it_says
+from holdfast.runtime.files.file_types import is_what_it_says
 
 FILES_MAX: Final = 20
 """The most stored files of one request, the latest: some APIs take no more pictures."""

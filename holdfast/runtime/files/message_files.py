@@ -25,8 +25,8 @@ from holdfast.core.conversation.attachments import (
 )
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.attachments import read_file
-from holdfast.runtime.file_types import kind_by_name, marked_type, pages_of, text_of, type_by_name
+from holdfast.runtime.files.attachments import read_file
+from holdfast.runtime.files.file_types import kind_by_name, marked_type, pages_of, text_of, type_by_name
 
 SHOWN_CHARS_MAX: Final = 120
 """How much of a file's name errors show."""

@@ -28,7 +28,7 @@ from holdfast.core.conversation.attachments import (
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.tools.tool_results import ToolReply, bounded_result
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.file_types import pages_of
+from holdfast.runtime.files.file_types import pages_of
 
 STORING_SECONDS_MAX: Final = 15.0
 """How long storing a call's files may take; after that the model is told that they were not kept."""
