@@ -231,10 +231,11 @@ class PydanticAIModel(Model):
     def _provider(self, name: str) -> Provider[Any]:
         make: Callable[..., Provider[Any]] = infer_provider_class(name)
         try:
-            return make(**self._access)
+            made: Provider[Any] = make(**self._access)
         except TypeError:
             given = "`base_url` and `key`" if self.settings.base_url else "`key`"
             raise InvalidInput(f"Pydantic AI's provider {name!r} does not take {given}; leave them out") from None
+        return made
 
 
 def _streams(model: AnyModel[Any], llm: LLM) -> bool:
