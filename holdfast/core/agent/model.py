@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pydantic import Field
 
@@ -145,7 +145,8 @@ def problem_with(model: Model, llm: LLM) -> str:
 
 def file_kinds_of(model: object, llm: LLM) -> Collection[FileKind]:
     """Return which kinds of files a model takes (`Model.file_kinds`); all of them for one that cannot say."""
-    kinds: Any = getattr(model, "file_kinds", None)  # a model of your own need not inherit from Model
+    # a model of your own need not inherit from Model
+    kinds: Callable[[LLM], Collection[FileKind]] | None = getattr(model, "file_kinds", None)
     try:
         return frozenset(kinds(llm)) if callable(kinds) else FILE_KINDS
     except Exception:  # noqa: BLE001  # whatever a model of your own does; its call says what is wrong
