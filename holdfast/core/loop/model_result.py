@@ -52,15 +52,18 @@ def fall_back(transition: Transition, event: ModelFailed) -> bool:
     What the failed attempts used is counted at the prices of the route that failed. A route whose context window is too
     small for the call is passed over while there is another. The routes end: nothing loops.
     """
-    if event.error.type not in FALLBACK_ERRORS or transition.llm is None or transition.next_fallback is None:
+    failed, following = transition.llm, transition.next_fallback
+    if event.error.type not in FALLBACK_ERRORS or failed is None or following is None:
         return False
     used = wasted_usage(transition, event)
     cost = limit_checks.cost_of(transition, used)
     count_wasted(transition, used)
-    _fall_back(transition, transition.llm, transition.next_fallback, event.error, used, cost)
-    while (following := transition.next_fallback) is not None and (text := window_problem(transition)):
+    _fall_back(transition, failed, following, event.error, used, cost)
+    while (
+        (failed := transition.llm) and (following := transition.next_fallback) and (text := window_problem(transition))
+    ):
         error = ErrorRecord(type=CONTEXT_TOO_LONG, message=text, source="model")
-        _fall_back(transition, transition.llm, following, error)
+        _fall_back(transition, failed, following, error)
     count_for_route(transition)
     return True
 
