@@ -18,8 +18,14 @@ from holdfast.core.wire import endpoint_refusals
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "errors.md"
 FOLDERS = ("holdfast", "workflows", "activities")
-TYPED = {"ErrorRecord": "type", "ApplicationError": "type", "Refused": "kind", "ModelFailure": "kind"}
-"""What makes an error of a type that is a text, and its argument for it."""
+TYPED = {
+    "ErrorRecord": "type",
+    "ApplicationError": "type",
+    "__init__": "type",
+    "Refused": "kind",
+    "ModelFailure": "kind",
+}
+"""What makes an error of a type that is a text, and its argument for it; `__init__` is that of a class of such."""
 
 OUTSIDE_THE_CORE = (
     "holdfast.mcp.errors",
