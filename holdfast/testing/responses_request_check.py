@@ -229,9 +229,11 @@ def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
 
 def _stored(item: object) -> object:
     """Return an item that the API has stored as it stands for: it may come back by its id, in the answer's form."""
-    fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-    if not str(fields.get("id", "")).startswith(STORED_IDS):
+    if not isinstance(item, dict):
         return item
+    fields = cast("dict[str, Any]", item)
+    if not str(fields.get("id", "")).startswith(STORED_IDS):
+        return fields
     parts = cast("list[dict[str, Any]]", fields.get("content") or [])
     if fields.get("role") == "assistant" and isinstance(parts, list):  # pyright: ignore[reportUnnecessaryIsInstance]
         texts = [part["text"] for part in parts if part.get("type") == "output_text"]

@@ -214,10 +214,11 @@ open_calls = st.builds(
     pending_input=st.none() | pending_inputs,
     inputs=st.lists(input_records, max_size=1).map(tuple),
 )
+CHANGED_OPTIONS: tuple[dict[str, JsonValue], ...] = ({"temperature": 0.5, "stop": ["a"]}, {})
 model_call_changes = st.builds(
     ModelCallChanges,
     model=st.none() | st.just("m"),
-    options=st.just({"temperature": 0.5, "stop": ["a"]}) | st.just({}),
+    options=st.sampled_from(CHANGED_OPTIONS),
     tools=st.none() | st.just(("a", "b")) | st.just(()),
     prompt=texts,
     hooks=st.just(("h",)),
