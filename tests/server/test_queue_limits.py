@@ -76,7 +76,7 @@ async def test_the_doctor_compares_the_server_with_the_file(settings: Settings, 
     settings = replace(settings, models_file=file)
     temporal = await connect(settings)
     file.write_text(yaml.safe_dump({"models": {"small": {"api": "openai_chat"}}}))
-    assert await examine_rates(temporal, settings) == []
+    assert [found.result for found in await examine_rates(temporal, settings)] == ["no route has any"]
     route = {"api": "openai_chat", "rate_limits": {"requests_per_minute": 60}}
     file.write_text(yaml.safe_dump({"models": {"large": route}}))
     [missing] = await examine_rates(temporal, settings)

@@ -22,10 +22,10 @@ FAIRNESS: Final = "whether tenants share them fairly, by matching.enableFairness
 
 
 async def examine_rates(temporal: TemporalClient, settings: Settings) -> list[Finding]:
-    """Return whether the server has the rates of this folder's `models.yaml`; nothing where no route has limits."""
+    """Return whether the server has the rates of this folder's `models.yaml`."""
     limits = limits_in(await apart(partial(read_routes, settings.models_file)))
     if not limits:
-        return []
+        return [fine(RATE_LIMITS, "no route has any")]
     try:
         there = await queue_limits(temporal, settings.task_queue, limits)
     except RPCError as error:
