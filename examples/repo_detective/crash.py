@@ -22,11 +22,11 @@ AGENT: Final = "repo_detective"
 STEPS_MAX: Final = 100
 """The most steps whose calls are recognised, should somebody raise the definition's limit."""
 
-RUN_SECONDS_MAX: Final = 40.0
+RUN_SECONDS_MAX: Final = 80.0
 """The run's own budget; with a real model it may need it."""
 
-TOTAL_SECONDS_MAX: Final = 50.0
-"""When the demo gives up on it all, so that it ends within a minute whatever happens."""
+TOTAL_SECONDS_MAX: Final = 100.0
+"""When the demo gives up on it all, so that it ends within two minutes whatever happens."""
 
 POLL_SECONDS: Final = 0.05
 """A file that other processes append to has no event to wait for."""

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 180
-"""Longer than the demo's own limit of a minute and the starts of its processes on a busy machine."""
+"""Longer than the demo's own limit of 100 seconds and the starts of its processes on a busy machine."""
 
 
 @pytest.fixture
