@@ -47,7 +47,7 @@ async def test_an_activity_asks_with_the_calls_own_options_where_it_has_some() -
     opening = TranscriptPrefix(definition=AGENT, tools=("add",))
     base, messages = root(opening), (user_message("What?"),)
     first = InferenceInput(opening=opening, base=base, delta=messages, target=advanced(base, messages))
-    free = InferenceInput.model_validate({**first.model_dump(), "llm": {"model": "m", "seed": 7}})
+    free = InferenceInput.model_validate({**first.model_dump(), "llm": AGENT.llm.difference(LLM(model="m", seed=7))})
     async with asking(say("6"), say("6")) as (endpoint, model):
         for asked in (first, free):
             await ActivityEnvironment().run(Inference(model, Toolset(tools=(add,)), TranscriptCache()).run, asked)
