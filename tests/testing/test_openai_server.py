@@ -297,6 +297,8 @@ async def test_a_body_replaces_the_answer_whatever_it_is(turn: Reply, content_ty
             assert (await response.text()).startswith(text)
 
 
+PDF = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0xLjc="}
+
 MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "'messages'"),
     ({"messages": "Hello"}, "'messages'"),
@@ -305,7 +307,8 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": None}]}, "content may be null only"),
     ({"messages": [{"role": "user", "content": []}]}, r"messages\[0\]\.content"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, r"content\[0\].*'text'"),
-    ({"messages": [{"role": "system", "content": [{"type": "file", "file": {}}]}]}, "parts of type 'file'"),
+    ({"messages": [{"role": "system", "content": [{"type": "file", "file": PDF}]}]}, "parts of type 'file'"),
+    ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, r"content\[0\]"),
     ({"messages": [{"role": "user", "content": "x", "tool_call_id": "a"}]}, "does not take 'tool_call_id'"),
     ({"messages": [{"role": "user", "content": "x", "usage": {}}]}, r"messages\[0\]\.usage"),
     ({"messages": [{"role": "assistant", "content": None}]}, "content may be null only"),
