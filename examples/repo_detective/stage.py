@@ -30,7 +30,7 @@ USUAL_UI_PORT: Final = 8233
 DEFAULT_MODEL: Final = "gpt-4.1-mini"
 """Who answers when there is a key for the OpenAI API and no HOLDFAST_MODEL."""
 
-START_SECONDS_MAX: Final = 30.0
+START_SECONDS_MAX: Final = 60.0
 """How long a process of ours may take to serve; it takes about 1 s on an idle machine."""
 
 STOP_SECONDS_MAX: Final = 3.0

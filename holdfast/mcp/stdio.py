@@ -153,11 +153,14 @@ class StdioServer:
                 _signal(process, signal.SIGKILL)  # also those that it has started and left behind
                 read_writer.close()
                 write_reader.close()
-                with suppress(Exception):
-                    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await _exits(process)  # where the wait above was cut off, its end is still to come
+                finally:  # not before: closing polls the process, and asyncio would miss the end that this sees
+                    with suppress(Exception):
+                        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  # else one that fled holds its pipes
                 with anyio.CancelScope(shield=True):
                     await _cancelled(writing, reading, logging)
-                    await _exits(process)  # where the wait above was cut off, its end is still to come
 
     async def _read(self, process: Process, read_writer: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Pass on the messages, a line each, until the server ends or writes a line that is too long."""

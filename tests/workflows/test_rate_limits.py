@@ -126,7 +126,9 @@ async def test_two_workers_together_keep_to_the_limit(settings: Settings, tmp_pa
             await replayed(client, execution_id)
         times = [each.started_at for each in endpoint.requests]
     assert len(times) == runs
-    assert [each.state.usage for each in states] == [states[0].state.usage] * runs
+    used = [each.state.usage for each in states]
+    # an attempt that was lost on a busy machine counts as estimated
+    assert {each.total_tokens - each.estimated_tokens for each in used} == {120}
     # the server gives out 3.8 a second, the first 4 at once; each worker by itself the same, and the first 7 at once,
     # so that two would be through after 1.3 s. On a busy machine the first ones arrive late
     assert times[-1] - times[0] >= 0.7 * (runs - 4) / (0.95 * limit / 60)
