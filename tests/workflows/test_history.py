@@ -25,7 +25,8 @@ pytestmark = pytest.mark.temporal
 
 UPSERT = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 AGENT = AgentDefinition(name="reader", tools="all", system_prompt="You read.")
-BYTES_PER_STEP_MAX = 6_500
+BYTES_PER_STEP_MAX = 6_550
+"""Measured: 6,498 to 6,502, as moments, pids and ports have more or fewer bytes."""
 
 
 @tool
