@@ -75,7 +75,7 @@ class Interruptible:
             self._raise_if_due()
 
     def _raise_if_due(self) -> None:
-        if self._requested and not (self._shields or self._raised):
+        if self._requested and not (self._ended or self._shields or self._raised):
             self._raised = True
             raise CallCancelled
 

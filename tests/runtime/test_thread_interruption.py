@@ -138,6 +138,15 @@ def test_a_shield_outside_a_call_is_nothing() -> None:
         pass
 
 
+def test_a_shield_after_a_call_that_was_interrupted_too_late_is_nothing() -> None:
+    call = Interruptible()
+    call.begin()
+    call.end()
+    call.interrupt()
+    with shielded():
+        pass
+
+
 @pytest.mark.parametrize(("full", "free"), [("tool", "hook"), ("hook", "tool")])
 async def test_threads_of_tools_and_hooks_are_counted_apart(full: Kind, free: Kind) -> None:
     places = [THREADS[full].acquire(blocking=False) for _ in range(THREADS_MAX)]
