@@ -211,6 +211,11 @@ def framed_name(name: str) -> str:
     return _FRAMING.sub("_", name)
 
 
+def not_shown(name: str, why: str, *, what: str = "file") -> str:
+    """Return the line that the model reads in place of a file."""
+    return f"[{what} {framed_name(name)}: {why}]"
+
+
 def legal_media_type(text: str) -> str:
     """Return a foreign media type without its parameters; UNKNOWN_MEDIA_TYPE for what is none."""
     kind = text.partition(";")[0].strip().lower()

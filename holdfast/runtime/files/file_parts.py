@@ -15,8 +15,8 @@ from holdfast.core.conversation.attachments import (
     SENT_BYTES_MAX,
     Attachment,
     FileKind,
-    framed_name,
     left_out,
+    not_shown,
 )
 from holdfast.core.conversation.messages import (
     FilePart,
@@ -139,4 +139,4 @@ def _shown(part: Part, read: Mapping[_Key, tuple[Part, ...]], policy: ContextPol
 
 def _placeholder(file: Attachment, why: str) -> TextPart:
     what = "picture" if file.is_picture else "file"
-    return trusted(TextPart, text=f"[{what} {framed_name(file.name)}: {why}]")
+    return trusted(TextPart, text=not_shown(file.name, why, what=what))
