@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
+from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.names import Name, Names
@@ -27,10 +28,6 @@ NAMES_SHOWN: Final = 8
 """How many tools a line names."""
 
 
-def _is_nothing(value: object) -> bool:
-    return not value
-
-
 class ModelCallChanges(Frozen):
     """What is different in one model call, as hooks at `before_inference` want it. The next call is as ever.
 
@@ -44,10 +41,10 @@ class ModelCallChanges(Frozen):
         hooks: the hooks that changed the call, in order. The loop sets it; what a hook says here does not count.
     """
 
-    model: str | None = Field(default=None, min_length=1, max_length=200, exclude_if=is_none)
-    options: ShallowMap = Field(default_factory=dict[str, JsonValue], exclude_if=_is_nothing)
+    model: str | None = Field(default=None, min_length=1, max_length=WORD_CHARS_MAX, exclude_if=is_none)
+    options: ShallowMap = Field(default_factory=dict[str, JsonValue], exclude_if=operator.not_)
     tools: Annotated[Names, Field(max_length=TOOLS_MAX)] | None = Field(default=None, exclude_if=is_none)
-    prompt: str = Field(default="", max_length=CALL_PROMPT_CHARS_MAX, exclude_if=_is_nothing)
+    prompt: str = Field(default="", max_length=CALL_PROMPT_CHARS_MAX, exclude_if=operator.not_)
     prices: Prices | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
     hooks: tuple[Name, ...] = Field(default=(), max_length=HOOKS_MAX, exclude_if=is_empty)
