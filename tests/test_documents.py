@@ -23,6 +23,7 @@ DOCUMENTS = [
         "concepts",
         "events",
         "index",
+        "model-apis",
         "models",
         "storage",
         "subagents",

@@ -1,4 +1,4 @@
-"""A real small model that is asked in words: what it does of typed answers and tools (docs/models.md, as measured)."""
+"""A real small model that is asked in words: what it does of typed answers and tools (docs/routes.md, as measured)."""
 
 from __future__ import annotations
 
