@@ -29,6 +29,7 @@ from holdfast.core.base.extras import install_command
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_transfer import report
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import model_from
@@ -111,8 +112,7 @@ class RoutedModel(RoutingModel):
             model = self._model_of(choice)
         except HoldfastError as error:
             raise ModelFailure(error.message, kind=type(error).__name__, free=True) from None
-        if request.listener is not None:
-            request.listener(AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
+        report(request, AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
         routed = _routed(request, choice)
         if (rate := self._rate_of(choice)) is None:
             response = checked_response(await model(routed))
