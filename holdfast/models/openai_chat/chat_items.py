@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
 from typing import Any, Final, cast
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, TEXT_CHARS_MAX, WORD_CHARS_MAX
@@ -22,7 +21,7 @@ from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.models.event_stream import fields_of
-from holdfast.models.lenient_values import json_of
+from holdfast.models.lenient_values import item_bodies, json_of
 
 API: Final = "openai_chat"
 """The name of the API in its items."""
@@ -157,18 +156,16 @@ def wire_messages(messages: Iterable[tuple[Message, dict[str, Any]]], route: str
     """
     sent: list[dict[str, Any]] = []
     calling = False
-    for message, wire in messages:
+    for message, plain in messages:
+        wire = plain
         calling = message.role != "user" and (calling or bool(message.tool_calls))
-        own = (item for item in message.items if item.api == API and item.route == route and item.digest is None)
-        sent.append(reduce(partial(_with_item, message=message, calling=calling), own, wire))
+        for body in item_bodies(message.items, api=API, route=route):
+            wire = _with_item(wire, body, message, calling=calling)
+        sent.append(wire)
     return sent
 
 
-def _with_item(wire: dict[str, Any], item: ProviderItem, *, message: Message, calling: bool) -> dict[str, Any]:
-    try:
-        body = fields_of(json.loads(item.body))
-    except (ValueError, RecursionError):  # no answer of ours
-        return wire
+def _with_item(wire: dict[str, Any], body: Mapping[str, object], message: Message, *, calling: bool) -> dict[str, Any]:
     wire = {**wire, **{name: body[name] for name in RETURNED if name in body}}
     if calling and REASONING in body:
         wire[REASONING] = body[REASONING]
