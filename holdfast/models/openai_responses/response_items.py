@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, assert_never, cast
 
-from holdfast.core.conversation.attachments import PDF_TYPE, kind_of, left_out, not_shown
+from holdfast.core.conversation.attachments import PDF_TYPE, kind_of, not_shown, why_left_out
 from holdfast.core.conversation.messages import (
     Content,
     FilePart,
@@ -138,7 +138,7 @@ def _file(part: FilePart) -> Item:
         data = f"data:{PDF_TYPE};base64,{part.data}"
         return {"type": "input_file", "filename": pdf_name(part), "file_data": data}
     is_text = kind_of(part.media_type) == "text"
-    text = framed_text(part) if is_text else not_shown(part.name, left_out("audio"))
+    text = framed_text(part) if is_text else not_shown(part.name, why_left_out("audio"))
     return {"type": "input_text", "text": text}
 
 
