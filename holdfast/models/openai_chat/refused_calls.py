@@ -33,7 +33,7 @@ def refused_call(
     if fields.get("code") != TOOL_USE_FAILED:
         return None
     text, message = (text_of(fields.get(name)) for name in ("failed_generation", "message"))
-    prompt, completion = (reported.input_tokens, reported.output_tokens) if reported else (None, None)
+
     received, most = len(text.encode()) or 1, request.max_output_tokens
     problem = f"your tool call could not be read ({redacted(message, settings)})"
     remedy = "call a tool that you were given, with JSON arguments"
@@ -41,6 +41,6 @@ def refused_call(
         text=clamped_json(text, RESPONSE_BYTES_MAX),
         finish_reason=TOOL_USE_FAILED,
         format_problem=clamped(f"{problem}; {remedy}", FORMAT_PROBLEM_CHARS_MAX),
-        usage=answered_usage(prompt, completion, lambda: input_bound(request), received, most),
+        usage=answered_usage(reported, lambda: input_bound(request), received, most),
         model=clamped(request.llm.model or settings.model or "", WORD_CHARS_MAX),
     )
