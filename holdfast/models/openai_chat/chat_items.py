@@ -63,8 +63,8 @@ def _body(message: Mapping[str, object]) -> dict[str, object]:
 
 def _calls(message: Mapping[str, object]) -> list[dict[str, object]]:
     calls = message.get("tool_calls")
-    kept = cast("list[object]", calls)[:CALLS_KEPT_MAX] if isinstance(calls, list) else []
-    return [fields_of(call) for call in kept]
+    first = cast("list[object]", calls)[:CALLS_KEPT_MAX] if isinstance(calls, list) else []
+    return [fields_of(call) for call in first]
 
 
 def _parts(content: object) -> list[dict[str, object]]:
