@@ -52,7 +52,7 @@ from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
-from holdfast.server.queue_limits import begin_limits
+from holdfast.server.queue_limits import write_missing_limits
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.event_sink import EventSink
@@ -191,7 +191,9 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    ready = partial(_make_ready, client, heartbeats, prices, partial(begin_limits, client, settings.task_queue, limits))
+    ready = partial(
+        _make_ready, client, heartbeats, prices, partial(write_missing_limits, client, settings.task_queue, limits)
+    )
     begin = partial(_begin_sinks, client, starts)
     return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
 

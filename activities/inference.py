@@ -55,7 +55,7 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
-from holdfast.runtime.background_answers import answer, give_up
+from holdfast.runtime.background_answers import give_up, resume_or_ask
 from holdfast.runtime.files.file_parts import with_files
 from holdfast.runtime.model_call_changes import offered_tools, with_prompt
 from holdfast.runtime.model_progress import CANCELLED, Progress
@@ -171,22 +171,22 @@ class Inference:
             await pulse().tell()
             return await self._model(request)
 
-        kept = asyncio.create_task(_keep_background(progress)) if request.llm.background else None
+        report = asyncio.create_task(_report_background(progress)) if request.llm.background else None
         try:
-            return await answer(ask, request, limits, progress)
+            return await resume_or_ask(ask, request, limits, progress)
         finally:
-            if kept is not None:
-                kept.cancel()
+            if report is not None:
+                report.cancel()
 
     @activity.defn(name=CANCEL_ANSWER_ACTIVITY)
     async def cancel(self, answer: BackgroundAnswer) -> None:
-        """Cancel an answer in the background that a stopped call has left; failures are logged."""
+        """Cancel the answer in the background that a stopped call has left behind; failures are logged."""
         progress = Progress()
         progress.background = answer
         await give_up(self._own_model, progress)
 
     async def give_up(self, heartbeat_details: Sequence[Any]) -> None:
-        """Cancel the answer in the background that the heartbeats of an attempt have left: its run is over."""
+        """Cancel the answer in the background that the heartbeats of an attempt name: its run is over."""
         await give_up(self._own_model, Progress.after(heartbeat_details))
 
     async def _end_in_background(self, progress: Progress) -> None:
@@ -342,7 +342,7 @@ def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = Fal
     return used
 
 
-async def _keep_background(progress: Progress) -> None:
+async def _report_background(progress: Progress) -> None:
     """Report an answer that goes on at the provider to the guardian and the server at once: it is paid for."""
     await progress.is_background.wait()
     here = pulse()

@@ -28,7 +28,7 @@ from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.runtime.answer_check import checked
-from holdfast.runtime.background_answers import answer, give_up
+from holdfast.runtime.background_answers import give_up, resume_or_ask
 from holdfast.runtime.files.attachments import MemoryAttachments
 from holdfast.runtime.files.file_parts import with_files
 from holdfast.runtime.model_call_changes import offered_tools, with_prompt
@@ -171,7 +171,7 @@ async def _attempts(
     while True:
         attempt += 1
         try:
-            return await answer(model, request, limits, progress)
+            return await resume_or_ask(model, request, limits, progress)
         except ModelFailure as failure:
             progress.fail(failure.usage, free=failure.free)
             progress.begin_again()

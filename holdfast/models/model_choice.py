@@ -36,7 +36,7 @@ def model_from(text: str | None = None, environment: Mapping[str, str] = os.envi
     """
     chosen = chosen_api(text, environment)
     if isinstance(chosen, ModelApi):
-        return _model_of(chosen, environment)
+        return client_of(ProviderSettings.from_environment(environment, chosen))
     return _python_model(chosen)
 
 
@@ -114,9 +114,10 @@ class EnvironmentModel(Model):
             await model.close()
 
 
-def _model_of(api: ModelApi, environment: Mapping[str, str]) -> Model:
-    make: Callable[[ProviderSettings], Model] = getattr(import_module("holdfast.models"), api.model)
-    return make(ProviderSettings.from_environment(environment, api))
+def client_of(settings: ProviderSettings) -> Model:
+    """Return the client of an endpoint; imports its vendor's package, and opens no connection."""
+    make: Callable[[ProviderSettings], Model] = getattr(import_module("holdfast.models"), settings.api.model)
+    return make(settings)
 
 
 def _python_model(place: str) -> Model:

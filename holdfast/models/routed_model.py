@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from threading import Lock
 from typing import Final
@@ -29,9 +28,10 @@ from holdfast.core.base.extras import install_command
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.answer_transfer import report
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
-from holdfast.models.model_choice import model_from
+from holdfast.models.model_choice import client_of, model_from
 from holdfast.models.prompted.model import PromptedModel
 from holdfast.models.rate_limits.route_rate import RouteRate
 from holdfast.models.route_choice import RouteChoice, chosen_route, provider_route, settings_of
@@ -111,8 +111,7 @@ class RoutedModel(RoutingModel):
             model = self._model_of(choice)
         except HoldfastError as error:
             raise ModelFailure(error.message, kind=type(error).__name__, free=True) from None
-        if request.listener is not None:
-            request.listener(AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
+        report(request, AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
         routed = _routed(request, choice)
         if (rate := self._rate_of(choice)) is None:
             response = checked_response(await model(routed))
@@ -221,7 +220,8 @@ class RoutedModel(RoutingModel):
         """Return the client of a route, which is made once. Raises InvalidInput, MissingPart."""
         with self._making:
             if (model := self._made.get(choice.name)) is None:
-                model = self._made[choice.name] = _able(_model_of(choice, self._environment), choice.route)
+                made = _model_of(choice, self._environment)
+                model = self._made[choice.name] = _within_capabilities(made, choice.route)
             return model
 
     async def cancel(self, answer: BackgroundAnswer) -> Usage | None:
@@ -266,12 +266,11 @@ def _model_of(choice: RouteChoice, environment: Mapping[str, str]) -> Model:
         return model_from(choice.route.api, environment)
     settings = settings_of(choice, environment)
     _check_installed(api, choice.name)
-    make: Callable[[ProviderSettings], Model] = getattr(import_module("holdfast.models"), api.model)
-    return make(settings)
+    return client_of(settings)
 
 
-def _able(model: Model, route: Route) -> Model:
-    """Return the model of a route that says what it can do as one that is asked for nothing else."""
+def _within_capabilities(model: Model, route: Route) -> Model:
+    """Return the route's model, asked for no more than the route's `capabilities`, where it lists any."""
     return model if route.capabilities is None else PromptedModel(model, route.capabilities)
 
 

@@ -20,44 +20,45 @@ from holdfast.runtime.model_progress import Progress
 LOGGER: Final = logging.getLogger("holdfast.model")
 
 CANCEL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.5, longest_seconds=2.0)
-"""How often an answer is cancelled at the provider."""
+"""How often to try to cancel an answer at its provider."""
 
 CANCEL_SECONDS_MAX: Final = 5.0
-"""How long one attempt at that may take."""
+"""How long one of these attempts may take."""
 
 CANCEL_GRACE_SECONDS: Final = 0.5
-"""How long whoever gives the answer up waits for it: within the time that a stop waits for a model call."""
+"""How long `give_up` waits for the cancel: less than a stop waits for a model call."""
 
 _cancelling: Final[set[asyncio.Task[Usage | None]]] = set()
 """Strong references to tasks that nobody waits for any more: asyncio holds tasks weakly."""
 
 
-async def answer(
+async def resume_or_ask(
     ask: Callable[[ModelRequest], Awaitable[InferenceResponse]],
     request: ModelRequest,
     limits: OutputLimits,
     progress: Progress,
 ) -> InferenceResponse:
-    """Return the answer that an earlier attempt has begun, else that to `request`, within what the budget leaves.
+    """Return the answer that an earlier attempt has begun, else a new one, within what the budget leaves.
 
-    Where that answer has failed or is gone, the same attempt asks once more. Raises ModelFailure.
+    Where the earlier one has failed or is gone, this attempt asks for a new one. Raises as `ask` does.
     """
     if progress.background is not None:
         try:
-            return await _answer(ask, replace(request, resume=progress.background), limits, progress)
+            return await _attempt(ask, replace(request, resume=progress.background), limits, progress)
         except ModelFailure as failure:
             if _goes_on(progress) or not failure.again:
                 raise
             LOGGER.warning("%s; it is asked for again", failure.message)
             progress.lose()
-    return await _answer(ask, request, limits, progress)
+    return await _attempt(ask, request, limits, progress)
 
 
 def _goes_on(progress: Progress) -> bool:
+    """Return whether there is an answer in the background now: the attempt may have seen its end."""
     return progress.background is not None
 
 
-async def _answer(
+async def _attempt(
     ask: Callable[[ModelRequest], Awaitable[InferenceResponse]],
     request: ModelRequest,
     limits: OutputLimits,
@@ -71,7 +72,7 @@ async def _answer(
 async def give_up(model: Model, progress: Progress) -> None:
     """Cancel the answer that goes on at the provider, if there is one: nobody resumes it.
 
-    Waits CANCEL_GRACE_SECONDS at most; further attempts go on behind that.
+    It waits for CANCEL_GRACE_SECONDS at most; after that the cancel goes on by itself, and logs its failure.
     """
     background = progress.background
     if background is None:

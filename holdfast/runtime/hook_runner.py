@@ -45,15 +45,15 @@ async def run_hooks(
     A hook fails by raising, by returning something other than `Changes`, by changes not allowed at its trigger, by
     exceeding what is left of `changes_bytes_max`, or by exceeding its `timeout_seconds` (a sync one cannot be ended: it
     is left behind in its thread). Hooks after one that blocked the call do not run. `apart` as in
-    `user_code.call_foreign`; `resources` are those that are open. `check` judges changes
-    of the model call; without one there are none.
+    `user_code.call_foreign`; `resources` are those that are open. `check` judges changes of the model call; without one
+    a hook that wants any fails.
     """
     runs: list[HookRun] = []
     room = changes_bytes_max
     for traits in traits_in_order:
         run = await _run(hooks.get(traits.name), traits, context, room, apart=apart, resources=resources)
         if run.changes is not None and run.changes.model_call is not None:
-            run = await _with_checked_call(traits, run.changes, context, room, check)  # what is known
+            run = await _with_checked_call(traits, run.changes, context, room, check)
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
             break

@@ -28,12 +28,13 @@ from holdfast.models.routes import RateLimits
 LOGGER: Final = logging.getLogger("holdfast.worker")
 
 RPC_TIMEOUT: Final = timedelta(seconds=5)
+"""How long one request to the server may take."""
 
 REASON: Final = "requests_per_minute of the route in models.yaml"
 """What the server notes beside a rate."""
 
 ROUNDING: Final = 0.001
-"""By how much two rates may differ that are the same: the server keeps them with few digits."""
+"""How far apart two rates can be, as a share, that are the same: the server keeps them with few digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,8 @@ class QueueLimit:
     @property
     def line(self) -> str:
         """The route and its rate, as people are shown it."""
-        there = per_minute(self.there)
-        return (
-            f"{self.route}: {there}" if self.is_right else f"{self.route}: {there} instead of {per_minute(self.wanted)}"
-        )
+        instead = "" if self.is_right else f" instead of {per_minute(self.wanted)}"
+        return f"{self.route}: {per_minute(self.there)}{instead}"
 
 
 def per_minute(rate: float | None) -> str:
@@ -98,22 +97,22 @@ async def write_limit(temporal: TemporalClient, limit: QueueLimit) -> QueueLimit
 async def set_up_limits(
     temporal: TemporalClient, task_queue: str, limits: Mapping[str, RateLimits], *, check: bool
 ) -> tuple[QueueLimit, ...]:
-    """Have the server keep what `limits` say, unless it is only a `check`; return what it has then.
+    """Have the server keep what `limits` say; return what it has then. A `check` writes nothing.
 
-    Raises ServerUnavailable where it does not keep rates, or not for us.
+    Raises ServerUnavailable where the server does not keep rates, or not for us.
     """
     try:
         there = await queue_limits(temporal, task_queue, limits)
-        return (
-            there if check else tuple([each if each.is_right else await write_limit(temporal, each) for each in there])
-        )
+        if check:
+            return there
+        return tuple([each if each.is_right else await write_limit(temporal, each) for each in there])
     except RPCError as error:
         why = f"{error.status.name.lower()}: {rpc_message(error)}"
         text = f"the server does not keep the rate limits of routes ({why})"
         raise ServerUnavailable(f"{text}; until it does, they hold within each worker alone") from None
 
 
-async def begin_limits(temporal: TemporalClient, task_queue: str, limits: Mapping[str, RateLimits]) -> None:
+async def write_missing_limits(temporal: TemporalClient, task_queue: str, limits: Mapping[str, RateLimits]) -> None:
     """Write the rates that the server does not have yet; log what differs, and what cannot be written.
 
     A worker goes on in any case: within it the same limits hold.

@@ -20,12 +20,10 @@ from holdfast.core.agent.usage_estimates import answered_usage, input_bound
 from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
-    REPORTED_TOKENS_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
-from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall, bounded_spelling
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.chat_completion import reported
@@ -99,7 +97,7 @@ def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> Infer
 
     Usage that is missing or impossible is bounded from above, as for a real endpoint that reports none.
     """
-    number, (prompt, completion) = turn_number(body), turn.usage or (-1, -1)
+    number, completion = turn_number(body), turn.usage[1] if turn.usage else -1
     requested = [
         (encodable(call_id), encodable(call.name), encodable(call.arguments_text))
         for call_id, call in zip(call_ids(turn, number), turn.calls, strict=True)
@@ -111,12 +109,10 @@ def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> Infer
         tool_calls=_tool_calls(requested, cut=turn.ending in CUT_OFF),
         finish_reason=encodable(turn.ending)[:WORD_CHARS_MAX],
         usage=answered_usage(
-            min(prompt, REPORTED_TOKENS_MAX) if prompt > 0 else None,
-            min(completion, REPORTED_TOKENS_MAX) if completion >= 0 else None,
+            reported(usage_fields(turn).get("usage")),
             lambda: input_bound(request),
             0 if completion > 0 or silent else _received_bytes(text, requested),
             request.max_output_tokens,
-            reported(usage_fields(turn).get("usage")) or NOTHING_USED,
         ),
         model=clamped(body["model"], WORD_CHARS_MAX),
         response_id=f"chatcmpl-{number}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace as with_fields
 from typing import Any
 
@@ -356,13 +356,14 @@ async def test_an_answer_with_too_many_parts_says_that_they_are_not_kept() -> No
     assert (answer.text, answer.items, answer.dropped) == ("Yes.", (), ("parts",))
 
 
-async def test_items_of_a_snapshot_that_nothing_can_be_made_of_are_left_out() -> None:
+@pytest.mark.parametrize("bodies", [("no", "[]", "{}", "{}", "{}"), (None, "{}", None, None, None)])
+async def test_items_of_a_snapshot_that_nothing_can_be_made_of_are_left_out(bodies: Sequence[str | None]) -> None:
     async with asking(ANTHROPIC, ADD, say("3")) as (endpoint, model):
         answer = await model(request(tools=TOOLS))
-        broken = tuple(
-            replace(item, body=body) for item, body in zip(answer.items, ("no", "[]", "{}", "{}", "{}"), strict=False)
+        items = tuple(
+            item if body is None else replace(item, body=body) for item, body in zip(answer.items, bodies, strict=False)
         )
-        back = (user_message("x"), replace(said(answer), items=broken), *results("3", "ü"))
+        back = (user_message("x"), replace(said(answer), items=items), *results("3", "ü"))
         assert (await model(request(tools=TOOLS, messages=back))).text == "3"
         kinds = [block["type"] for block in endpoint.requests[1].body["messages"][1]["content"]]
     assert kinds == ["text", "tool_use", "tool_use"]

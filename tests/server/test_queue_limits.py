@@ -19,7 +19,7 @@ from holdfast.models.rate_limits.token_bucket import steady_rate
 from holdfast.models.routes import RateLimits
 from holdfast.server.doctor.findings import Level
 from holdfast.server.doctor.rate_limits import examine_rates
-from holdfast.server.queue_limits import QueueLimit, begin_limits, queue_limits, set_up_limits
+from holdfast.server.queue_limits import QueueLimit, queue_limits, set_up_limits, write_missing_limits
 
 pytestmark = pytest.mark.temporal
 
@@ -46,12 +46,12 @@ async def test_a_worker_writes_a_rate_where_there_is_none_and_leaves_another(
 ) -> None:
     temporal = await connect(settings)
     assert (await kept(temporal, settings)).there is None
-    await begin_limits(temporal, settings.task_queue, SIXTY)
+    await write_missing_limits(temporal, settings.task_queue, SIXTY)
     first = await once_right(temporal, settings, SIXTY)
     assert first.queue == limited_queue(settings.task_queue, "large")
     assert first.there == pytest.approx(steady_rate(60))
     with caplog.at_level(logging.WARNING, "holdfast.worker"):
-        await begin_limits(temporal, settings.task_queue, {"large": RateLimits(requests_per_minute=120)})
+        await write_missing_limits(temporal, settings.task_queue, {"large": RateLimits(requests_per_minute=120)})
     assert (await kept(temporal, settings)).is_right
     assert "large: 57 calls a minute instead of 114 calls a minute; `holdfast setup` writes it" in caplog.text
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # slow to import
     from holdfast.models.routed_model import RoutedModel
 
 OWN: Final = "(worker's own)"
-"""How the worker's own model is called in the table."""
+"""The name of the worker's own model in the table."""
 
 PROBLEM_CHARS_MAX: Final = 300
 """How much of a problem is shown beside a table."""
@@ -44,7 +44,7 @@ def models(
     as_json: AsJson = False,
 ) -> None:
     """List the models that agents may name, by their routes; with --check, ask each."""
-    from holdfast.models.route_listing import listings, tried
+    from holdfast.models.route_listing import listings
     from holdfast.models.routed_model import RoutedModel
 
     file = settings_from(models_file=models_file).models_file
@@ -56,7 +56,7 @@ def models(
     tries: dict[str, RouteTry] = {}
     if check and lines:
         with busy("asking the models"):
-            tries = asyncio.run(_asked(routed, [each.name for each in lines], tried))
+            tries = asyncio.run(_tried(routed, [each.name for each in lines]))
     if as_json:
         output.as_json([_document(each, tries.get(each.name)) for each in lines])
     else:
@@ -65,10 +65,11 @@ def models(
         raise typer.Exit(ModelFailure.exit_code)
 
 
-async def _asked(model: RoutedModel, names: list[str], tried: Any) -> dict[str, RouteTry]:  # noqa: ANN401  # a function
+async def _tried(model: RoutedModel, names: list[str]) -> dict[str, RouteTry]:
+    from holdfast.models.route_listing import tried
+
     try:
-        tries: dict[str, RouteTry] = await tried(model, names)
-        return tries
+        return await tried(model, names)
     finally:
         await model.close()
 

@@ -31,24 +31,19 @@ def input_bound(request: ModelRequest) -> int:
 
 
 def answered_usage(
-    prompt: int | None,
-    completion: int | None,
-    input_max: Callable[[], int],
-    received_bytes: int,
-    output_max: int | None,
-    parts: Usage = NOTHING_USED,
+    reported: Usage | None, input_max: Callable[[], int], received_bytes: int, output_max: int | None
 ) -> Usage:
-    """Return what a complete answer used; what was not reported is none.
+    """Return what a complete answer used, as its endpoint `reported`, else as an upper bound.
 
-    Zero counts as not reported: always for the prompt, for the completion where `received_bytes` of it came. Of `parts`
-    only the parts count, and only those of a whole that was reported.
+    Zero counts as not reported: always for the input, and for the output where `received_bytes` of it came.
     """
-    input_tokens = prompt or input_max()
-    output_tokens = completion or _at_most(received_bytes, output_max)
-    estimated = (0 if prompt else input_tokens) + (0 if completion else output_tokens)
+    known = reported or NOTHING_USED
+    input_tokens = known.input_tokens or input_max()
+    output_tokens = known.output_tokens or _at_most(received_bytes, output_max)
+    estimated = (0 if known.input_tokens else input_tokens) + (0 if known.output_tokens else output_tokens)
     used = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=estimated)
-    cached, written = (parts.cached_tokens, parts.cache_write_tokens) if prompt else (0, 0)
-    return used.with_parts(cached, written, parts.reasoning_tokens if completion else 0)
+    # reported parts fit what was reported: those of a whole that was not are 0, and make no bound cheaper
+    return used.with_parts(known.cached_tokens, known.cache_write_tokens, known.reasoning_tokens)
 
 
 def cut_usage(reported: Usage | None, input_max: Callable[[], int], more: int, output_max: int | None) -> Usage:

@@ -223,7 +223,7 @@ def legal_media_type(text: str) -> str:
     return kind if fits else UNKNOWN_MEDIA_TYPE
 
 
-def left_out(kind: FileKind) -> str:
+def why_left_out(kind: FileKind) -> str:
     """Return why a model is not sent a file of that kind, as it reads it."""
     return f"left out, because this model takes no {KIND_NAMES[kind]}"
 

@@ -54,7 +54,10 @@ DEFAULT_SECTION: Final = "messages"
 SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
 """The sections of a new store in the order the model sees them (docs/spec.md, section 7)."""
 
-CUT_OFF: Final = ("length", "content_filter")
+FILTERED: Final = "content_filter"
+"""The finish reason of an answer that its provider has withheld, or broke off for what it says."""
+
+CUT_OFF: Final = ("length", FILTERED)
 """The finish reasons of answers that were cut off."""
 
 NAME_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")

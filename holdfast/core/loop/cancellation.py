@@ -91,9 +91,8 @@ def _model_ended(transition: Transition, event: ModelAnswered | ModelCancelled |
     """Keep the partial answer of the cancelled model call, and count its usage, as far as that is known."""
     partial: InferenceResponse | None = None
     if isinstance(event, ModelAnswered):
-        partial = replace(
-            event.response, tool_calls=(), items=()
-        )  # it came to its end just then; its calls are not run any more
+        # it came to its end just then; its calls are not run any more
+        partial = replace(event.response, tool_calls=(), items=())
     elif isinstance(event, ModelCancelled):
         partial = event.partial and replace(event.partial, tool_calls=(), items=())
     used = partial.usage if partial else Usage()

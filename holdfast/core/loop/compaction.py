@@ -87,7 +87,7 @@ def take_in(transition: Transition, event: BufferSummarised | SummaryFailed) -> 
         transition.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     elif event.text.strip():
         transition.store = summarised(transition.store, event.text)
-        headroom.count_summary(transition)
+        headroom.count_after_summary(transition)
         todo_list.show_again(transition)
     else:
         transition.warn("older messages could not be summarised: the model's summary was empty")

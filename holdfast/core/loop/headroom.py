@@ -66,7 +66,7 @@ def count_for_route(transition: Transition) -> None:
     transition.change(next_input_max=most)
 
 
-def count_summary(transition: Transition) -> None:
+def count_after_summary(transition: Transition) -> None:
     """Count the next model call's input after a summary replaced old messages."""
     if transition.counting:
         summary = transition.tokens_of(transition.store.section(SUMMARY_SECTION).messages)
@@ -75,10 +75,15 @@ def count_summary(transition: Transition) -> None:
 
 def model_call(transition: Transition) -> CallModel:
     """Return the step's model call, with its output limits and the model that it has come to."""
-    allowed, may_fall_back = _allowed(transition, next_input(transition)), transition.next_fallback is not None
     changes = transition.step.model_call_changes or UNCHANGED
-    own = _own_llm(transition)
-    return CallModel(transition.step.number, *allowed, own, may_fall_back, changes.tools, changes.prompt)
+    return CallModel(
+        transition.step.number,
+        *_allowed(transition, next_input(transition)),
+        llm=_llm_of_call(transition),
+        may_fall_back=transition.next_fallback is not None,
+        offered=changes.tools,
+        prompt=changes.prompt,
+    )
 
 
 def summary_call(transition: Transition) -> SummariseBuffer | None:
@@ -148,11 +153,11 @@ def money_left(transition: Transition, input_max: int) -> float | None:
     return left - (min(input_cost, left / 2) if _is_first_of_root(transition) else input_cost)
 
 
-def _own_llm(transition: Transition) -> LLM | None:
-    """Return what the step's call is asked with where that is not the agent's model as it is.
+def _llm_of_call(transition: Transition) -> LLM | None:
+    """Return the model and options of the step's call where they differ from the agent's; none where they do not.
 
-    A forced tool call holds for the first step alone: a model that must call a tool could never answer. One that a hook
-    forces holds for the call that it is about.
+    The definition's forced tool call holds for the first step alone: a model that must call a tool could never answer.
+    A hook's holds for the one call that the hook changed.
     """
     llm, step, changes = transition.llm, transition.step, transition.step.model_call_changes or UNCHANGED
     if llm is not None and step.number > 1 and forces_calls(llm.tool_choice) and "tool_choice" not in changes.options:
@@ -167,7 +172,7 @@ def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
 
 
 def _allowed(transition: Transition, input_max: int) -> tuple[int, int | None, float, int | None]:
-    """Return the last four fields of `CallModel`: `max_output_tokens`, `room`, `input_weight` and `input_max`.
+    """Return what `CallModel` and `SummariseBuffer` share: `max_output_tokens`, `room`, `input_weight`, `input_max`.
 
     A limit with nothing left was overridden, or no call would be made: it does not count any more.
     """

@@ -1,4 +1,4 @@
-"""Records the result of a model call on its step: the answer and the usage. Decides nothing."""
+"""Records how a model call ended on its step: its answer, its usage, its fallback to another model. Calls nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fall_back(transition: Transition, event: ModelFailed) -> bool:
     """Have the step fall back to its next route, if there is one and the failure is no fault of the request.
 
     What the failed attempts used is counted at the prices of the route that failed. A route whose context window is too
-    small for the call is passed over while there is another. The routes end: nothing loops.
+    small for the call is passed over while there is another. Each fallback takes a route off the list, so this ends.
     """
     failed, following = transition.llm, transition.next_fallback
     if event.error.type not in FALLBACK_ERRORS or failed is None or following is None:

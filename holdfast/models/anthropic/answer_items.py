@@ -6,15 +6,13 @@ their places: `{"text": 12}` are the next twelve characters of the text, `{"call
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any, Final
 
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
-from holdfast.models.event_stream import fields_of
-from holdfast.models.lenient_values import json_of
+from holdfast.models.lenient_values import item_bodies, json_of
 
 API: Final = "anthropic"
 """The name of the API in an item."""
@@ -49,23 +47,15 @@ def items_of(blocks: Iterable[dict[str, Any]], route: str, model: str) -> tuple[
 
 
 def blocks_of(items: Iterable[ProviderItem], route: str) -> list[dict[str, Any]]:
-    """Return the bodies of the items of this API and `route`; a body without a type holds a place.
-
-    What is neither is left out: a snapshot may come from anywhere.
-    """
-    bodies = (item.body for item in items if item.api == API and item.route == route and item.digest is None)
-    return [block for block in map(_read, bodies) if block]
+    """Return the blocks and placeholders of the items of this API and `route`; what is neither is left out."""
+    return [body for body in item_bodies(items, api=API, route=route) if _is_readable(body)]
 
 
-def _read(body: str) -> dict[str, Any] | None:
-    try:
-        block = fields_of(json.loads(body))
-    except (ValueError, RecursionError):
-        return None
-    kind = block.get("type")
+def _is_readable(body: dict[str, Any]) -> bool:
+    kind: object = body.get("type")
     if kind is None:
-        return block if any(type(block.get(name)) is int for name in (ANSWER_TEXT, ANSWER_CALL)) else None
-    return block if isinstance(kind, str) and (kind != "text" or isinstance(block.get("text"), str)) else None
+        return any(type(body.get(name)) is int for name in (ANSWER_TEXT, ANSWER_CALL))
+    return isinstance(kind, str) and (kind != "text" or isinstance(body.get("text"), str))
 
 
 def _body(block: dict[str, Any], calls: Iterator[int]) -> dict[str, Any]:

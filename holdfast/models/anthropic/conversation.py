@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never, cast
 from urllib.parse import unquote_to_bytes
 
-from holdfast.core.conversation.attachments import PDF_TYPE, framed_name, kind_of, left_out, not_shown
+from holdfast.core.conversation.attachments import PDF_TYPE, framed_name, kind_of, not_shown, why_left_out
 from holdfast.core.conversation.messages import (
     Content,
     FilePart,
@@ -184,7 +184,7 @@ def _file_blocks(part: FilePart) -> list[Block]:
             return _texts(framed_text(part))
         words = {"type": "text", "media_type": "text/plain", "data": text}
         return [{"type": "document", "source": words, "title": name}]
-    return _texts(not_shown(part.name, left_out("audio")))
+    return _texts(not_shown(part.name, why_left_out("audio")))
 
 
 def _source(url: str) -> dict[str, str]:

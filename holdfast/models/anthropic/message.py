@@ -14,7 +14,7 @@ from holdfast.core.agent.usage_estimates import answered_usage
 from holdfast.core.base.bounds import REASONING_BYTES_MAX, REPORTED_TOKENS_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import CUT_OFF
+from holdfast.core.conversation.messages import CUT_OFF, FILTERED
 from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import UnusableAnswer
@@ -41,7 +41,7 @@ FINISH_REASONS: Final[Mapping[str, str]] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "pause_turn": "length",
-    "refusal": "content_filter",
+    "refusal": FILTERED,
 }
 """The loop's words for answers that were cut off; other reasons keep the API's.
 
@@ -72,7 +72,7 @@ def read_message(
         reasoning=clamped_json("\n\n".join(filter(None, (problem, *thoughts))), REASONING_BYTES_MAX),
         tool_calls=read_calls(calls, cut=finish in CUT_OFF),
         finish_reason=finish[:WORD_CHARS_MAX],
-        usage=_usage(fields.get("usage"), input_max, received, output_max),
+        usage=answered_usage(reported(fields.get("usage")), input_max, received, output_max),
         model=model,
         response_id=clamped(text_of(fields.get("id")), WORD_CHARS_MAX),
         items=items,
@@ -89,15 +89,6 @@ def reported(usage: object) -> Usage | None:
     hidden = count_of(fields_of(fields_of(usage).get("output_tokens_details")).get("thinking_tokens")) or 0
     whole = Usage(input_tokens=min(fresh + cached + written, REPORTED_TOKENS_MAX), output_tokens=output or 0)
     return whole.with_parts(cached, written, hidden)
-
-
-def _usage(usage: object, input_max: Callable[[], int], received_bytes: int, output_max: int | None) -> Usage:
-    said = reported(usage)
-    if said is None:
-        return answered_usage(None, None, input_max, received_bytes, output_max)
-    # an answer with words that reports 0 tokens is counted by its bytes; one without has used what it says
-    output = said.output_tokens if said.output_tokens or not received_bytes else None
-    return answered_usage(said.input_tokens, output, input_max, received_bytes, output_max, said)
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.frozen import is_none
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import CUT_OFF
+from holdfast.core.conversation.messages import CUT_OFF, FILTERED
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
 from holdfast.models.event_stream import fields_of, parsed
@@ -32,9 +32,6 @@ from holdfast.models.lenient_values import count_of, text_of
 from holdfast.models.openai_chat.chat_items import items_of, not_kept, thinking_of
 from holdfast.models.openai_chat.think_tags import split
 from holdfast.models.requested_calls import RequestedCall, read_calls
-
-FILTERED: Final = "content_filter"
-"""The finish reason of an answer that the endpoint has withheld."""
 
 TOO_LARGE: Final = "reasoning (more than is kept)"
 """What an answer names that lacks the reasoning its provider wants back."""
@@ -224,9 +221,7 @@ def read_answer(
             cut=choice.finish_reason in CUT_OFF,
         ),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
-        usage=answered_usage(
-            usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max, usage.parts
-        ),
+        usage=answered_usage(usage.parts, input_max, received, output_max),
         model=model,
         response_id=clamped(data.id, WORD_CHARS_MAX),
         items=items,

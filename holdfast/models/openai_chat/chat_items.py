@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
 from typing import Any, Final, cast
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, TEXT_CHARS_MAX, WORD_CHARS_MAX
@@ -21,7 +20,8 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.provider_items import ProviderItem
-from holdfast.models.lenient_values import json_of
+from holdfast.models.event_stream import fields_of
+from holdfast.models.lenient_values import item_bodies, json_of
 
 API: Final = "openai_chat"
 """The name of the API in its items."""
@@ -63,16 +63,12 @@ def _body(message: Mapping[str, object]) -> dict[str, object]:
 
 def _calls(message: Mapping[str, object]) -> list[dict[str, object]]:
     calls = message.get("tool_calls")
-    kept = cast("list[object]", calls)[:CALLS_KEPT_MAX] if isinstance(calls, list) else []
-    return [_fields(call) for call in kept]
+    first = cast("list[object]", calls)[:CALLS_KEPT_MAX] if isinstance(calls, list) else []
+    return [fields_of(call) for call in first]
 
 
 def _parts(content: object) -> list[dict[str, object]]:
-    return [_fields(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
-
-
-def _fields(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    return [fields_of(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
 
 
 def _without_text(part: dict[str, object]) -> dict[str, object]:
@@ -137,12 +133,12 @@ def with_calls_moved(items: Iterable[ProviderItem], kept: Sequence[int]) -> tupl
 
 def _with_calls_moved(item: ProviderItem, kept: Sequence[int]) -> ProviderItem:
     try:
-        body = _fields(json.loads(item.body))
+        body = fields_of(json.loads(item.body))
     except (ValueError, RecursionError):  # no answer of ours
         return item
     if "calls" not in body:
         return item
-    extra = _fields(body.pop("calls"))
+    extra = fields_of(body.pop("calls"))
     moved = {str(new): extra[str(old)] for new, old in enumerate(kept) if str(old) in extra}
     whole = {**body, **({"calls": moved} if moved else {})}
     return replace(item, body=json.dumps(whole, ensure_ascii=False, separators=(",", ":")))
@@ -160,24 +156,22 @@ def wire_messages(messages: Iterable[tuple[Message, dict[str, Any]]], route: str
     """
     sent: list[dict[str, Any]] = []
     calling = False
-    for message, wire in messages:
+    for message, plain in messages:
+        wire = plain
         calling = message.role != "user" and (calling or bool(message.tool_calls))
-        own = (item for item in message.items if item.api == API and item.route == route and item.digest is None)
-        sent.append(reduce(partial(_with_item, message=message, calling=calling), own, wire))
+        for body in item_bodies(message.items, api=API, route=route):
+            wire = _with_item(wire, body, message, calling=calling)
+        sent.append(wire)
     return sent
 
 
-def _with_item(wire: dict[str, Any], item: ProviderItem, *, message: Message, calling: bool) -> dict[str, Any]:
-    try:
-        body = _fields(json.loads(item.body))
-    except (ValueError, RecursionError):  # no answer of ours
-        return wire
+def _with_item(wire: dict[str, Any], body: Mapping[str, object], message: Message, *, calling: bool) -> dict[str, Any]:
     wire = {**wire, **{name: body[name] for name in RETURNED if name in body}}
     if calling and REASONING in body:
         wire[REASONING] = body[REASONING]
     if parts := _parts(body.get("content")):
         wire["content"] = list(_with_texts(parts, message.text)) or None
-    for at, extra in _fields(body.get("calls")).items():
+    for at, extra in fields_of(body.get("calls")).items():
         # calls may have been left out since; the calls' texts are our own
         if at.isdecimal() and int(at) < len(message.tool_calls):
             wire["tool_calls"][int(at)]["extra_content"] = extra

@@ -10,13 +10,14 @@ from __future__ import annotations
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.usage_estimates import answered_usage, input_bound
 from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
-from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.base.safe_text import clamped, clamped_json
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import ErrorInAnswer
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import fields_of
 from holdfast.models.http_errors import ErrorStatus
+from holdfast.models.lenient_values import text_of
 from holdfast.models.provider_errors import redacted
 from holdfast.runtime.answer_check import TOOL_USE_FAILED
 
@@ -31,8 +32,8 @@ def refused_call(
     fields = fields_of(error.error) if isinstance(error, ErrorStatus | ErrorInAnswer) else {}
     if fields.get("code") != TOOL_USE_FAILED:
         return None
-    text, message = (_text(fields.get(name)) for name in ("failed_generation", "message"))
-    prompt, completion = (reported.input_tokens, reported.output_tokens) if reported else (None, None)
+    text, message = (text_of(fields.get(name)) for name in ("failed_generation", "message"))
+
     received, most = len(text.encode()) or 1, request.max_output_tokens
     problem = f"your tool call could not be read ({redacted(message, settings)})"
     remedy = "call a tool that you were given, with JSON arguments"
@@ -40,10 +41,6 @@ def refused_call(
         text=clamped_json(text, RESPONSE_BYTES_MAX),
         finish_reason=TOOL_USE_FAILED,
         format_problem=clamped(f"{problem}; {remedy}", FORMAT_PROBLEM_CHARS_MAX),
-        usage=answered_usage(prompt, completion, lambda: input_bound(request), received, most),
+        usage=answered_usage(reported, lambda: input_bound(request), received, most),
         model=clamped(request.llm.model or settings.model or "", WORD_CHARS_MAX),
     )
-
-
-def _text(value: object) -> str:
-    return encodable(value) if isinstance(value, str) else ""

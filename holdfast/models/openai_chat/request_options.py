@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.base.model_options import named_tool
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.strict_tools import can_be_strict
 
@@ -35,9 +35,8 @@ def wire_options(request: ModelRequest) -> dict[str, Any]:
 
 def _wire_choice(choice: str) -> str | dict[str, Any]:
     """Return the choice of tools: a word, or the tool that must be called."""
-    if choice == REQUIRED or choice in FREE_CHOICES:
-        return choice
-    return {"type": "function", "function": {"name": choice}}
+    tool = named_tool(choice)
+    return choice if tool is None else {"type": "function", "function": {"name": tool}}
 
 
 def _wire_tool(tool: ToolSchema, *, strict: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.core.agent.model import BackgroundAnswer, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.errors import ModelFailure
-from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.base.model_options import named_tool
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -164,9 +164,9 @@ def _options(llm: LLM, *, has_tools: bool) -> Item:
         if value is not None:
             options[field] = {**fields_of(options.get(field)), name: value}
     if has_tools:  # without tools the API refuses both
-        if (choice := llm.tool_choice) is not None:
-            is_word = choice == REQUIRED or choice in FREE_CHOICES
-            options["tool_choice"] = choice if is_word else {"type": "function", "name": choice}
+        if llm.tool_choice is not None:
+            tool = named_tool(llm.tool_choice)
+            options["tool_choice"] = llm.tool_choice if tool is None else {"type": "function", "name": tool}
         if llm.parallel_tool_calls is not None:
             options["parallel_tool_calls"] = llm.parallel_tool_calls
     return options

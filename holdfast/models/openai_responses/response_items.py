@@ -7,11 +7,10 @@ placeholder for each text, `{"text": characters}`, and each call, `{"call": its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, assert_never, cast
 
-from holdfast.core.conversation.attachments import PDF_TYPE, kind_of, left_out, not_shown
+from holdfast.core.conversation.attachments import PDF_TYPE, kind_of, not_shown, why_left_out
 from holdfast.core.conversation.messages import (
     Content,
     FilePart,
@@ -25,8 +24,7 @@ from holdfast.core.conversation.messages import (
 )
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models.answer_errors import UnusableAnswer
-from holdfast.models.event_stream import fields_of
-from holdfast.models.lenient_values import json_of
+from holdfast.models.lenient_values import item_bodies, json_of
 from holdfast.runtime.files.file_types import framed_text, pdf_name
 
 API: Final = "openai_responses"
@@ -92,22 +90,16 @@ def _answer_items(message: Message, route: str) -> list[Item]:
 
 def _order(message: Message, route: str) -> list[Item]:
     """Return the items and placeholders of an answer; reasoning first where its text or calls were changed since."""
-    bodies = (item.body for item in message.items if item.api == API and item.route == route and item.digest is None)
-    order = [item for item in map(_read, bodies) if item]
+    order = [body for body in item_bodies(message.items, api=API, route=route) if _is_readable(body)]
     if order and _length(order) == len(message.text) and _calls(order) == [*range(len(message.tool_calls))]:
         return order
     own = [item for item in order if "type" in item]
     return [*own, {"text": len(message.text)}, *({"call": place} for place in range(len(message.tool_calls)))]
 
 
-def _read(body: str) -> Item | None:
-    """Return an item or placeholder, none for what is neither: a snapshot may come from anywhere."""
-    try:
-        item = fields_of(json.loads(body))
-    except (ValueError, RecursionError):
-        return None
-    is_own = isinstance(item.get("type"), str)
-    return item if is_own or any(type(item.get(name)) is int for name in ("text", "call")) else None
+def _is_readable(body: Item) -> bool:
+    """Return whether a body is an item of the provider or a placeholder."""
+    return isinstance(body.get("type"), str) or any(type(body.get(name)) is int for name in ("text", "call"))
 
 
 def _length(order: Sequence[Item]) -> int:
@@ -146,7 +138,7 @@ def _file(part: FilePart) -> Item:
         data = f"data:{PDF_TYPE};base64,{part.data}"
         return {"type": "input_file", "filename": pdf_name(part), "file_data": data}
     is_text = kind_of(part.media_type) == "text"
-    text = framed_text(part) if is_text else not_shown(part.name, left_out("audio"))
+    text = framed_text(part) if is_text else not_shown(part.name, why_left_out("audio"))
     return {"type": "input_text", "text": text}
 
 

@@ -9,7 +9,7 @@ from typing import Final, cast
 from holdfast.core.agent.usage_estimates import answered_usage
 from holdfast.core.base.bounds import REASONING_BYTES_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
-from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.event_stream import fields_of
@@ -44,7 +44,7 @@ REFUSED: Final = frozenset({
 
 
 def read_response(
-    response: object, *, input_max: Callable[[], int], output_max: int | None = None, route: str = ""
+    response: object, *, input_max: Callable[[], int], output_max: int | None, route: str
 ) -> InferenceResponse:
     """Return the answer that a parsed `response` is; its own items are marked with `route`.
 
@@ -106,14 +106,11 @@ def reported(usage: object) -> Usage | None:
 
 
 def _used(usage: object, output: list[object], input_max: Callable[[], int], output_max: int | None) -> Usage:
-    fields = fields_of(usage)
-    given, made = count_of(fields.get("input_tokens")), count_of(fields.get("output_tokens"))
-    received = (
-        0
-        if made or (made == 0 and not output)
-        else len(json.dumps(output, ensure_ascii=False).encode("utf-8", "replace"))
-    )
-    return answered_usage(given, made, input_max, received, output_max, reported(usage) or NOTHING_USED)
+    made = count_of(fields_of(usage).get("output_tokens"))
+    # an answer with words that reports 0 tokens is counted by its bytes; one without has used what it says
+    is_reported = bool(made) if output else made is not None
+    received = 0 if is_reported else len(json.dumps(output, ensure_ascii=False).encode("utf-8", "replace"))
+    return answered_usage(reported(usage), input_max, received, output_max)
 
 
 class _Output:

@@ -6,7 +6,7 @@ The loop never sees that call: nothing of it runs, and no history has it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace as changed
 from typing import Final
 
@@ -14,7 +14,7 @@ from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat, TextFormat
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.model_options import REQUIRED, forces_calls
-from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.messages import CUT_OFF
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.openai_chat.chat_items import with_calls_moved
@@ -79,8 +79,6 @@ def read_answer_call(response: InferenceResponse, name: str) -> InferenceRespons
 
 
 def _without(response: InferenceResponse, name: str) -> InferenceResponse:
-    kept: Sequence[tuple[int, ToolCall]] = [
-        (place, call) for place, call in enumerate(response.tool_calls) if call.name != name
-    ]
-    items = with_calls_moved(response.items, [place for place, _ in kept])
-    return replace(response, tool_calls=tuple(call for _, call in kept), items=items)
+    places = [place for place, call in enumerate(response.tool_calls) if call.name != name]
+    others = tuple(response.tool_calls[place] for place in places)
+    return replace(response, tool_calls=others, items=with_calls_moved(response.items, places))

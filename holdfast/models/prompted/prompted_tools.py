@@ -14,7 +14,7 @@ from holdfast.core.agent.model import ModelRequest
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.model_options import REQUIRED, forces_calls
 from holdfast.core.conversation.attachments import kind_of
-from holdfast.core.conversation.messages import CUT_OFF, Content, FilePart, Message, Part, TextPart
+from holdfast.core.conversation.messages import CUT_OFF, FILTERED, Content, FilePart, Message, Part, TextPart
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.prompted.answer_prompt import with_instruction
@@ -33,9 +33,6 @@ FORM: Final = (
 """How a call is written. It stays within the tokens that a budget reserves for the description of a single tool."""
 
 SEVERAL: Final = "Repeat the block for more calls."
-
-WITHHELD: Final = "content_filter"
-"""The finish reason of an answer that its provider broke off for what it says: it is not asked for again."""
 
 
 def with_prompted_tools(request: ModelRequest) -> ModelRequest:
@@ -69,7 +66,7 @@ def read_prompted_calls(response: InferenceResponse, request: ModelRequest) -> I
         return replace(response, text=text.words, tool_calls=read_calls(text.calls, cut=False))
     if not text.problem:
         return response
-    if response.finish_reason == WITHHELD:
+    if response.finish_reason == FILTERED:  # it would be broken off again
         return replace(response, text=text.words)
     if response.finish_reason in CUT_OFF:
         cut = "it was cut at the output limit within a tool call, which did not run; answer more briefly"

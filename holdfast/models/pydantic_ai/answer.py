@@ -52,14 +52,14 @@ def read_answer(
     thoughts = [part["content"] for part in parts if part["part_kind"] == "thinking"]
     calls = [_requested(part) for part in parts if part["part_kind"] == "tool-call"]
     items, dropped = _items(answer, route, system)
-    received = len(json.dumps(parts))
+    received = len(json.dumps(parts)) if parts else 0  # one without parts has used what it says
     return InferenceResponse(
         # a refusal in words stands in no part
         text=clamped_json(encodable(text or text_of(details.get("refusal"))), RESPONSE_BYTES_MAX),
         reasoning=clamped_json(encodable("\n\n".join(filter(None, thoughts))), REASONING_BYTES_MAX),
         tool_calls=read_calls(calls, cut=finish in CUT_OFF),
         finish_reason=finish[:WORD_CHARS_MAX],
-        usage=_usage(response.usage, input_max, received if parts else 0, output_max),
+        usage=answered_usage(reported(response.usage), input_max, received, output_max),
         model=clamped(text_of(response.model_name), WORD_CHARS_MAX),
         response_id=clamped(text_of(response.provider_response_id), WORD_CHARS_MAX),
         items=items,
@@ -77,15 +77,6 @@ def reported(usage: RequestUsage) -> Usage | None:
     parts = (usage.cache_read_tokens, usage.cache_write_tokens, usage.output_reasoning_tokens)
     cached, written, hidden = (count_of(part) or 0 for part in parts)
     return Usage(input_tokens=given or 0, output_tokens=made or 0).with_parts(cached, written, hidden)
-
-
-def _usage(usage: RequestUsage, input_max: Callable[[], int], received_bytes: int, output_max: int) -> Usage:
-    said = reported(usage)
-    if said is None:
-        return answered_usage(None, None, input_max, received_bytes, output_max)
-    # an answer with words that reports 0 tokens is counted by its bytes; one without has used what it says
-    output = said.output_tokens if said.output_tokens or not received_bytes else None
-    return answered_usage(said.input_tokens, output, input_max, received_bytes, output_max, said)
 
 
 def _finish(response: ModelResponse, raw: str) -> str:

@@ -9,7 +9,7 @@ itself, by which Pydantic AI knows whose signatures it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, cast
 
@@ -20,6 +20,7 @@ from holdfast.core.base.safe_text import encodable
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.provider_items import ITEMS_MAX, ProviderItem
 from holdfast.models.event_stream import fields_of
+from holdfast.models.lenient_values import item_bodies
 
 API: Final = "pydantic_ai"
 """How the name of the API in an item begins; behind a colon follows Pydantic AI's name of the provider."""
@@ -86,11 +87,7 @@ def items_of(answer: Mapping[str, Any], *, route: str, system: str) -> tuple[Pro
 
 def answer_of(message: Message, *, route: str, system: str, url: str | None) -> ModelResponse:
     """Return an answer as Pydantic AI's: with its own parts, where this route's provider at `url` gave it."""
-    bodies = [
-        _read(item.body)
-        for item in message.items
-        if (item.api, item.route) == (api_of(system), route) and item.digest is None
-    ]
+    bodies = [body for body in item_bodies(message.items, api=api_of(system), route=route) if _is_readable(body)]
     answer = fields_of(next((body[ANSWER] for body in bodies if ANSWER in body), None))
     if answer.get("provider_url") == url:
         parts = list(_parts([body for body in bodies if ANSWER not in body], message))
@@ -154,14 +151,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _read(body: str) -> dict[str, Any]:
-    """Return the body of an item, with nothing in it that has no place here: a snapshot may come from anywhere."""
-    try:
-        fields = fields_of(json.loads(body))
-    except (ValueError, RecursionError):
-        return {}
-    known: Iterable[tuple[str, type]] = ((ANSWER, dict), (PART, dict), (TEXT, int), (CALL, int))
-    return fields if any(type(fields.get(name)) is kind for name, kind in known) else {}
+def _is_readable(body: Mapping[str, Any]) -> bool:
+    """Return whether a body is the answer's fields, a part or a placeholder."""
+    return any(type(body.get(name)) is kind for name, kind in ((ANSWER, dict), (PART, dict), (TEXT, int), (CALL, int)))
 
 
 def _json(body: dict[str, Any]) -> str:

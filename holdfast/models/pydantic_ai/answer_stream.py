@@ -26,16 +26,18 @@ from holdfast.core.agent.model import AnswerListener, AnswerPart
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import FILTERED
 from holdfast.models.answer_errors import AnswerCut, UnusableAnswer
 from holdfast.models.answer_transfer import FIRST_BYTE_SECONDS, SILENCE_SECONDS, TRAILER_SECONDS
 from holdfast.models.event_stream import ANSWER_CHARS_MAX
-from holdfast.models.pydantic_ai.answer import RAW_REASON, reported
+from holdfast.models.pydantic_ai.answer import RAW_REASON, SUSPENDED, reported
 from holdfast.models.routes import Timeouts
 
 CHAT_STREAM: Final = "OpenAIStreamedResponse"
 """The class of Pydantic AI that takes a stream without a finish reason for a whole answer: some servers send none."""
 
 CUT_STATES: Final = frozenset({"incomplete", "interrupted"})
+"""The states of an answer that has not come to its end."""
 
 
 class AnswerReader:
@@ -106,9 +108,10 @@ class AnswerReader:
 def _has_ended(stream: StreamedResponse) -> bool:
     """Return whether the provider itself has said why the answer ended."""
     if any(each.__name__ == CHAT_STREAM for each in type(stream).__mro__):
-        said = (stream.provider_details or {}).get(RAW_REASON)
-        return bool(said) or stream.finish_reason == "content_filter"
-    return stream.finish_reason is not None or stream.state == "suspended"
+        # a stream that ends without a reason is given one by Pydantic AI, and of a refusal it drops the provider's
+        reason = (stream.provider_details or {}).get(RAW_REASON)
+        return bool(reason) or stream.finish_reason == FILTERED
+    return stream.finish_reason is not None or stream.state == SUSPENDED
 
 
 def _part_of(event: ModelResponseStreamEvent) -> AnswerPart | None:

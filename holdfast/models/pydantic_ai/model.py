@@ -79,22 +79,22 @@ class PydanticAIModel(Model):
     """Asks a model of Pydantic AI, with its clients' retries off.
 
     Args:
-        asked: a model; or the name of one, as Pydantic AI has it: `groq:llama-3.3-70b-versatile`. Settings name one,
-            and give address and key to providers that take them; by default those of the environment. A name is only
-            a default: agents may name another model in `llm.model`.
+        model: a model of Pydantic AI; or the name of one, as it has it: `groq:llama-3.3-70b-versatile`. Settings name
+            one, and give address and key to providers that take them; by default those of the environment. A name is
+            only a default: agents may name another model in `llm.model`.
     """
 
-    def __init__(self, asked: AnyModel[Any] | str | ProviderSettings | None = None) -> None:
+    def __init__(self, model: AnyModel[Any] | str | ProviderSettings | None = None) -> None:
         """Raises InvalidInput for unusable settings. A named model is made when it is first asked."""
-        self._given = _Opened(asked) if isinstance(asked, AnyModel) else None
-        if isinstance(asked, AnyModel):
-            api = replace(PYDANTIC_AI, provider=asked.system)
-            self.settings = ProviderSettings(api=api, model=asked.model_name)
-        elif isinstance(asked, ProviderSettings):
-            self.settings = asked
+        self._given = _Opened(model) if isinstance(model, AnyModel) else None
+        if isinstance(model, AnyModel):
+            api = replace(PYDANTIC_AI, provider=model.system)
+            self.settings = ProviderSettings(api=api, model=model.model_name)
+        elif isinstance(model, ProviderSettings):
+            self.settings = model
         else:
             settings = ProviderSettings.from_environment(api=PYDANTIC_AI)
-            self.settings = settings if asked is None else replace(settings, model=asked)
+            self.settings = settings if model is None else replace(settings, model=model)
         self._limits = StatedLimits()
         self._made = OrderedDict[str, _Opened]()
         self._making = Lock()  # a worker checks agents in threads

@@ -15,7 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.base.model_options import FREE_CHOICES, REQUIRED
+from holdfast.core.base.model_options import named_tool
 from holdfast.core.conversation.attachments import PDF_TYPE, FileKind
 from holdfast.models.strict_tools import can_be_strict
 
@@ -90,7 +90,8 @@ def settings_of(request: ModelRequest, model: Model, output_max: int, headers: M
         settings.pop("tool_choice", None)
         settings.pop("parallel_tool_calls", None)
     elif (choice := llm.tool_choice) is not None:
-        settings["tool_choice"] = choice if choice == REQUIRED or choice in FREE_CHOICES else [choice]
+        tool = named_tool(choice)
+        settings["tool_choice"] = choice if tool is None else [tool]
     if llm.extra is not None:
         settings["extra_body"] = dict(llm.extra)
     if headers:

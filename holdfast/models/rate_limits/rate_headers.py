@@ -14,14 +14,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isnan
 from typing import Final
 
 from holdfast.core.wire.endpoint_refusals import RETRY_AFTER_MAX, requested_wait
 
 TOO_MANY: Final = 429
+"""The status of a request beyond a rate limit."""
 
 REQUESTS: Final = ("requests",)
 TOKENS: Final = ("tokens", "input-tokens", "output-tokens")
+"""The names of limits in headers; of several the one with the least left counts."""
 
 PAUSE_SECONDS: Final = 1.0
 """How long a route pauses after a 429 that names no time."""
@@ -30,13 +33,15 @@ PAUSE_SECONDS_MAX: Final = RETRY_AFTER_MAX.total_seconds()
 """The longest pause that a provider can ask for at once."""
 
 HEADER_CHARS_MAX: Final = 64
+"""The longest value that is read."""
 
 DURATION: Final = re.compile(
     r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9})ms)?"
 )
+"""A duration as OpenAI writes it, in the style of Go: `1h2m3.5s`."""
 
 UNITS: Final = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
-"""Seconds of the parts of a duration."""
+"""How many seconds each group of DURATION counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +55,15 @@ class RateReport:
 
 def rate_report(status: int, headers: Mapping[str, str], at: datetime) -> RateReport:
     """Return what an answer that came at `at` says. Names of `headers` may have any case."""
-    found = {name.lower(): value.strip() for name, value in headers.items() if len(value) <= HEADER_CHARS_MAX}
+    values = {name.lower(): value.strip() for name, value in headers.items() if len(value) <= HEADER_CHARS_MAX}
     lefts, pauses = list[float | None](), [0.0]
     for names in (REQUESTS, TOKENS):
-        left = [(name, number) for name in names if (number := _left(found, name)) is not None]
+        left = [(name, number) for name in names if (number := _left(values, name)) is not None]
         lefts.append(min((number for _, number in left), default=None))
-        pauses += (_reset_seconds(found, name, at) for name, number in left if number <= 0)
+        pauses += (_reset_seconds(values, name, at) for name, number in left if number <= 0)
     if status == TOO_MANY:
-        asked = requested_wait(found, at)
-        pauses.append(PAUSE_SECONDS if asked is None else asked.total_seconds())
+        wait = requested_wait(values, at)
+        pauses.append(PAUSE_SECONDS if wait is None else wait.total_seconds())
     return RateReport(lefts[0], lefts[1], min(max(pauses), PAUSE_SECONDS_MAX))
 
 
@@ -68,7 +73,7 @@ def _left(headers: Mapping[str, str], name: str) -> float | None:
         number = None if text is None else float(text)
     except ValueError:
         return None
-    return number if number is not None and number == number else None  # noqa: PLR0124  # nan
+    return None if number is None or isnan(number) else number
 
 
 def _reset_seconds(headers: Mapping[str, str], name: str, at: datetime) -> float:
@@ -90,4 +95,4 @@ def _duration_seconds(text: str) -> float:
         if parts is None:
             return 0.0
         return sum(float(part) * unit for part, unit in zip(parts.groups(), UNITS, strict=True) if part)
-    return seconds if seconds == seconds else 0.0  # noqa: PLR0124  # nan
+    return 0.0 if isnan(seconds) else seconds

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Final
 
 from holdfast.core.agent.model import AnswerPart, ModelRequest
@@ -17,6 +17,7 @@ from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.retries import RATE_WAIT_SECONDS_MAX
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE
+from holdfast.models.answer_transfer import report
 from holdfast.models.rate_limits.rate_headers import rate_report
 from holdfast.models.rate_limits.response_observer import observing_responses
 from holdfast.models.rate_limits.token_bucket import TokenBucket
@@ -28,27 +29,26 @@ LOOK_SECONDS: Final = 1.0
 """How long the first in line sleeps at once: what others give back can let it through sooner."""
 
 OUTPUT_TOKENS: Final = 1_000
-"""How many tokens of an answer are counted before it is there, at the most; then those that it has."""
+"""The most tokens that an answer is estimated at before it is there; then it counts those that it has."""
 
 BYTES_PER_TOKEN: Final = 4
-"""How many bytes a token has in English text, about."""
+"""About how many bytes a token has in English text."""
 
 
 class RouteRate:
     """The rate limits of a route as this process counts them, corrected by what the provider says of them.
 
-    Calls go through in the order in which they came. A call counts as one request and as the tokens that it will use,
-    about; once it has ended, as those that it used.
+    Calls go through in the order in which they came. A call counts as one request and as an estimate of its tokens;
+    once it has ended, as those that it used.
     """
 
-    def __init__(self, route: str, limits: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, route: str, limits: RateLimits) -> None:
         allowed = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
-        self._buckets = {of: TokenBucket(limit, clock) for of, limit in allowed.items() if limit is not None}
+        self._buckets = {of: TokenBucket(limit, monotonic) for of, limit in allowed.items() if limit is not None}
         amounts = " and ".join(f"{limit:,} {of} a minute" for of, limit in allowed.items() if limit is not None)
         self._limited = f"the rate limit of the route {route!r}: {amounts}"
         self._paused = f"the provider of the route {route!r}, which allows nothing for now"
-        self._paused_until = clock()
+        self._paused_until = monotonic()
         self._line: deque[asyncio.Future[None]] = deque()
 
     async def call(self, request: ModelRequest, ask: Callable[[], Awaitable[InferenceResponse]]) -> InferenceResponse:
@@ -72,9 +72,9 @@ class RouteRate:
 
     def note(self, status: int, headers: Mapping[str, str]) -> None:
         """Note what a response's headers say of the limits."""
-        report = rate_report(status, headers, datetime.now(UTC))
-        self._paused_until = max(self._paused_until, self._clock() + report.pause_seconds)
-        for of, left in (("requests", report.requests_left), ("tokens", report.tokens_left)):
+        rates = rate_report(status, headers, datetime.now(UTC))
+        self._paused_until = max(self._paused_until, monotonic() + rates.pause_seconds)
+        for of, left in (("requests", rates.requests_left), ("tokens", rates.tokens_left)):
             if left is not None and of in self._buckets:
                 self._buckets[of].lower_to(left)
 
@@ -83,23 +83,22 @@ class RouteRate:
         if not self._line and not self._wait_seconds(tokens):
             self._enter(tokens)
             return
-        began = self._clock()
+        began = monotonic()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append(turn)
         try:
             async with asyncio.timeout(RATE_WAIT_SECONDS_MAX):
                 await self._wait(request, tokens, turn)
         except TimeoutError:
-            _report(request, AnswerPart(sent=False, waited_seconds=self._clock() - began))
-            text = (
-                f"the call waited {RATE_WAIT_SECONDS_MAX:,.0f} s for {self._limited}; allow more, or make fewer calls"
-            )
-            raise ModelFailure(text, kind=UNAVAILABLE, again=True, free=True) from None
+            report(request, AnswerPart(sent=False, waited_seconds=monotonic() - began))
+            text = f"the call waited {RATE_WAIT_SECONDS_MAX:,.0f} s for {self._limited}"
+            remedy = "allow more, or make fewer calls"
+            raise ModelFailure(f"{text}; {remedy}", kind=UNAVAILABLE, again=True, free=True) from None
         finally:
             with suppress(ValueError):  # `_call_next` has taken it out
                 self._line.remove(turn)
             self._call_next()
-        _report(request, AnswerPart(waited_seconds=self._clock() - began))
+        report(request, AnswerPart(waited_seconds=monotonic() - began))
 
     async def _wait(self, request: ModelRequest, tokens: int, turn: asyncio.Future[None]) -> None:
         reported = ""
@@ -113,10 +112,10 @@ class RouteRate:
 
     @property
     def _reason(self) -> str:
-        return self._paused if self._paused_until > self._clock() else self._limited
+        return self._paused if self._paused_until > monotonic() else self._limited
 
     def _wait_seconds(self, tokens: int) -> float:
-        waits = [self._paused_until - self._clock()]
+        waits = [self._paused_until - monotonic()]
         waits += (bucket.wait_seconds(1 if of == "requests" else tokens) for of, bucket in self._buckets.items())
         return max(0.0, *waits)
 
@@ -139,7 +138,7 @@ class RouteRate:
 
 
 def estimated_tokens(request: ModelRequest) -> int:
-    """Return how many tokens a call will use, about: a bound would keep calls waiting that fit."""
+    """Return about how many tokens a call will use: an upper bound would keep calls waiting that fit."""
     output = OUTPUT_TOKENS if request.max_output_tokens is None else min(request.max_output_tokens, OUTPUT_TOKENS)
     return input_bound(request) // BYTES_PER_TOKEN + output
 
@@ -153,10 +152,5 @@ def _reported(request: ModelRequest, reason: str, before: str) -> str:
     """Report why the call waits, unless that was reported `before`."""
     if reason != before:
         LOGGER.info("a call waits for %s", reason)
-        _report(request, AnswerPart(sent=False, wait=reason))
+        report(request, AnswerPart(sent=False, wait=reason))
     return reason
-
-
-def _report(request: ModelRequest, part: AnswerPart) -> None:
-    if request.listener is not None:
-        request.listener(part)

@@ -15,8 +15,8 @@ from holdfast.core.conversation.attachments import (
     SENT_BYTES_MAX,
     Attachment,
     FileKind,
-    left_out,
     not_shown,
+    why_left_out,
 )
 from holdfast.core.conversation.messages import (
     FilePart,
@@ -46,18 +46,19 @@ async def with_files(
 ) -> Sequence[Message]:
     """Return the messages with their stored files, the latest within FILES_MAX and SENT_BYTES_MAX.
 
-    A text stands in place of each other one; of those of results that the `policy` does not show; and of the kinds that
-    the model does not take (`takes`, called where there are files). Raises StorageFailed.
+    A line of text stands in place of each other file, of those of results that the `policy` does not show, and of the
+    kinds that the model does not take. `takes` returns those that it does; it is called only where there are files.
+    Raises StorageFailed.
     """
     holding = [message for message in messages if _stored([message])]
     if not holding:
         return messages
     taken = {*takes(), "text"}
-    wanted = _latest(part.attachment for part in _stored(holding) if store is not None and _is_shown(part, policy))
-    left_out = {key: why for key, each in wanted.items() if (why := _not_taken(each, taken))}
-    read = {key: each for key, each in wanted.items() if key not in left_out}
-    parts = await asyncio.gather(*(_read(store, each) for each in read.values()))
-    resolved: dict[_Key, tuple[Part, ...]] = {key: (_placeholder(wanted[key], why),) for key, why in left_out.items()}
+    latest = _latest(part.attachment for part in _stored(holding) if store is not None and _is_shown(part, policy))
+    reasons = {key: why for key, file in latest.items() if (why := _not_taken(file, taken))}
+    read = {key: file for key, file in latest.items() if key not in reasons}
+    parts = await asyncio.gather(*(_read(store, file) for file in read.values()))
+    resolved: dict[_Key, tuple[Part, ...]] = {key: (_placeholder(latest[key], why),) for key, why in reasons.items()}
     resolved |= zip(read, parts, strict=True)
     return tuple(_resolved(message, resolved, policy) if _stored([message]) else message for message in messages)
 
@@ -96,7 +97,7 @@ def _latest(files: Iterable[Attachment]) -> dict[_Key, Attachment]:
 def _not_taken(file: Attachment, taken: Collection[str]) -> str:
     """Return why the model is not sent a file of that kind; empty where it can be."""
     kind = file.kind
-    return "" if kind is None or kind in taken else left_out(kind)
+    return "" if kind is None or kind in taken else why_left_out(kind)
 
 
 async def _read(store: AttachmentStore | None, file: Attachment) -> tuple[Part, ...]:

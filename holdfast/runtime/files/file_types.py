@@ -55,13 +55,19 @@ TAG_DIGITS: Final = 16
 MP3_SYNC: Final = 0xFF
 MP3_LAYER_MASK: Final = 0xE6
 MP3_LAYER_3: Final = 0xE2
+"""An MP3 without an ID3 tag begins with a frame: eleven set bits, two bits for the version, `01` for layer III."""
 
 UNPACKED_BYTES_MAX: Final = 8_000_000
 """How much of a PDF's packed objects is unpacked to count its pages; beyond it they count as unknown."""
 
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+"""A page's object; `/Pages` is a node of the tree above them."""
+
 _OBJECTS: Final = re.compile(rb"/Type\s*/ObjStm[^>]{0,500}>>\s*stream\r?\n", re.DOTALL)
+"""The beginning of an object stream: since PDF 1.5 objects, pages among them, may be packed together."""
+
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Control characters that are neither a line end nor a tab."""
 
 
 def marked_type(data: bytes) -> str | None:
@@ -73,7 +79,7 @@ def marked_type(data: bytes) -> str | None:
         return "image/jpeg"
     if head.startswith((b"GIF87a", b"GIF89a")):
         return "image/gif"
-    if head.startswith(b"RIFF"):  # of pictures and of sounds, and of films, too
+    if head.startswith(b"RIFF"):  # a container, of films as well
         return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(head[8:12])
     if head.startswith(b"%PDF-"):
         return PDF_TYPE
@@ -82,9 +88,9 @@ def marked_type(data: bytes) -> str | None:
 
 
 def is_what_it_says(data: bytes, media_type: str) -> bool:
-    """Return whether a file is of the type that it says, as far as a model goes by that.
+    """Return whether a file's content is of its media type, as far as APIs look at it.
 
-    An API refuses the whole request for a picture, a PDF or a sound that is none.
+    They refuse the whole request for a picture, a PDF or a sound that is none.
     """
     kind, marked = kind_of(media_type), marked_type(data)
     if kind == "text":
@@ -100,7 +106,7 @@ def type_by_name(name: str) -> str | None:
 
 
 def kind_by_name(name: str) -> FileKind | None:
-    """Return what a file is called to be, by its name's ending."""
+    """Return which kind of file a name claims by its ending; none for an ending that models do not take."""
     ending = name.rpartition(".")[2].lower()
     if ending == "jpg" or f"image/{ending}" in PICTURE_TYPES:
         return "images"

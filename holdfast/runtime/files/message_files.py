@@ -25,7 +25,7 @@ from holdfast.core.conversation.attachments import (
 )
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.files.attachments import read_file
+from holdfast.runtime.files.attachments import ending_of, read_file
 from holdfast.runtime.files.file_types import kind_by_name, marked_type, pages_of, text_of, type_by_name
 
 SHOWN_CHARS_MAX: Final = 120
@@ -52,8 +52,8 @@ GivenFile: TypeAlias = MessageFile | Attachment | str | FilePath | bytes
 def message_file(content: bytes | str | FilePath, name: str | None = None) -> MessageFile:
     """Return a file by its bytes or its path. Its media type is found by its content, a text's by its name's ending.
 
-    `name` is what the model reads it is called: the path's last part by default. Raises InvalidInput for what no model
-    takes, and what cannot be read.
+    `name` is what the model is told that it is called, by default the path's last part. Raises InvalidInput for what no
+    model takes, and for what cannot be read.
     """
     data, own_name = (content, None) if isinstance(content, bytes) else read_file(Path(content))
     given = own_name if name is None else name
@@ -65,10 +65,9 @@ def message_file(content: bytes | str | FilePath, name: str | None = None) -> Me
     if kind is None:
         raise InvalidInput(_unknown(shown))
     if len(data) > KIND_BYTES_MAX[kind]:
-        size = (
-            f"{len(data):,} bytes" if len(data) <= ATTACHMENT_BYTES_MAX else f"more than {ATTACHMENT_BYTES_MAX:,} bytes"
-        )
-        allowed = f"{shown} has {size}, of {KIND_NAMES[kind]} at most {KIND_BYTES_MAX[kind]:,} are sent"
+        # no more than one byte beyond the bound was read
+        size = f"more than {ATTACHMENT_BYTES_MAX:,}" if len(data) > ATTACHMENT_BYTES_MAX else f"{len(data):,}"
+        allowed = f"{shown} has {size} bytes, of {KIND_NAMES[kind]} at most {KIND_BYTES_MAX[kind]:,} are sent"
         raise InvalidInput(f"{allowed}; attach less of it")
     return MessageFile(
         Attachment(
@@ -132,16 +131,4 @@ def _unknown(shown: str) -> str:
 def _name(given: str | None, media_type: str) -> str:
     """Return the name by which the model reads of a file: one line, and nothing that would end a tag around it."""
     name = framed_name(" ".join(legal_file_name(given or "").split()))
-    ending = _ENDINGS.get(media_type, "")
-    return name if re.search(r"[^\W_]", name) else f"file{ending}"
-
-
-_ENDINGS: Final = {
-    PDF_TYPE: ".pdf",
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "audio/wav": ".wav",
-    "audio/mpeg": ".mp3",
-}
+    return name if re.search(r"[^\W_]", name) else f"file{ending_of(media_type)}"
