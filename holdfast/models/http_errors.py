@@ -1,9 +1,13 @@
-"""Reads error responses in a hook of the transport, bounded: the provider's client reads bodies of any size."""
+"""Hooks of the transport: one reads error responses, bounded, as clients do not; one lets no redirect lead elsewhere.
+
+The clients follow redirects, and of what a request carries they take off the key alone: a route's own headers and the
+conversation would reach whatever host a redirect names.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Final, Protocol, cast
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
@@ -36,6 +40,69 @@ class Response(Protocol):
     def aiter_bytes(self) -> AsyncIterator[bytes]:
         """Return the body as it arrives."""
         ...
+
+
+class Url(Protocol):
+    """The part of the transport's address that we use; a port that its scheme implies is none."""
+
+    @property
+    def scheme(self) -> str:
+        """The scheme, in lower case."""
+        ...
+
+    @property
+    def raw_host(self) -> bytes:
+        """The host as it is resolved, in lower case."""
+        ...
+
+    @property
+    def netloc(self) -> bytes:
+        """Host and port, without user and password."""
+        ...
+
+    @property
+    def port(self) -> int | None:
+        """The port."""
+        ...
+
+
+class Request(Protocol):
+    """The part of the transport's request that we use, whichever package it is from."""
+
+    @property
+    def url(self) -> Url:
+        """Where it goes."""
+        ...
+
+
+class RedirectedAway(Exception):
+    """The endpoint named another place for a request, which was not sent there.
+
+    `origin` is that place's scheme, host and port.
+    """
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"the endpoint redirects to {origin}")
+        self.origin = origin
+
+
+def staying_at(address: Url) -> Callable[[Request], Awaitable[None]]:
+    """Return a hook that lets requests go to the endpoint at `address` alone, and raises RedirectedAway for others.
+
+    The same host by TLS, where both ports are the usual ones, is the same endpoint.
+    """
+
+    async def stay(request: Request) -> None:  # the transport awaits it, before redirected requests as well
+        url = request.url
+        secured = address.scheme == "http" and url.scheme == "https" and address.port is url.port is None
+        if url.raw_host != address.raw_host or not (secured or _service(url) == _service(address)):
+            raise RedirectedAway(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
+
+    return stay
+
+
+def _service(url: Url) -> tuple[str, int | None]:
+    return url.scheme, url.port
 
 
 class ErrorStatus(Exception):

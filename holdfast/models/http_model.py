@@ -18,7 +18,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_transfer import HttpBody, received, report, report_rest
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import AnswerStream
-from holdfast.models.http_errors import refuse_errors
+from holdfast.models.http_errors import refuse_errors, staying_at
 from holdfast.models.options import options_problem
 from holdfast.models.output_limits import StatedLimits
 from holdfast.models.provider_errors import provider_failure
@@ -44,9 +44,17 @@ class HttpClient(Protocol):
 ClientT = TypeVar("ClientT", bound=HttpClient)
 
 
-def event_hooks() -> dict[str, list[Callable[..., Any]]]:
-    """Return the hooks of a client's transport: they tell when a request is sent, and read errors before it does."""
-    return {"request": [trace_sending], "response": [show_response, refuse_errors]}
+def event_hooks(base_url: str) -> dict[str, list[Callable[..., Any]]]:
+    """Return the hooks of the transport of a client for the endpoint at `base_url`.
+
+    They let nothing go elsewhere, tell when a request is sent, and read errors before the client does.
+    """
+    import httpx2  # noqa: PLC0415  # the clients' own: whoever gets here has imported it
+
+    return {
+        "request": [staying_at(httpx2.URL(base_url)), trace_sending],
+        "response": [show_response, refuse_errors],
+    }
 
 
 class HttpModel(Model, Generic[ClientT]):

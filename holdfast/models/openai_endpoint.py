@@ -20,12 +20,13 @@ class OpenAIEndpoint(HttpModel[AsyncOpenAI]):
 
     def _made_client(self, key: str) -> AsyncOpenAI:
         settings = self.settings
+        base_url = settings.base_url or settings.api.base_url
         return AsyncOpenAI(
             api_key=key,
-            base_url=settings.base_url or settings.api.base_url,
+            base_url=base_url,
             max_retries=0,
             # the silences within an answer are timed in `answer_transfer`
             timeout=Timeout(MODEL_SECONDS_MAX, connect=settings.timeouts.connect_seconds or CONNECT_SECONDS),
-            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(), verify=trusted_certificates()),
+            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(base_url), verify=trusted_certificates()),
             default_headers=settings.headers,
         )

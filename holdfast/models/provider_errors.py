@@ -3,6 +3,7 @@
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
     an error status, an error in an answer the table of `holdfast.core.wire.endpoint_refusals`
+    a redirect to another host             RequestRefused        no
     an answer that is none of its API      UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
@@ -23,7 +24,7 @@ from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.http_errors import ErrorStatus, words_of
+from holdfast.models.http_errors import ErrorStatus, RedirectedAway, words_of
 from holdfast.models.model_apis import OPENAI
 
 BODY_CHARS_MAX: Final = 500
@@ -63,8 +64,8 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
         case _ if isinstance(error, TimeoutError) or _is_client_error(error, TIMED_OUT):
             text = f"the model endpoint {where} did not answer in time"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
-        case ErrorStatus():
-            return _status_failure(error, settings)
+        case ErrorStatus() | RedirectedAway():
+            return _refusal_failure(error, settings)
         # its text is "Connection error.": the cause is below it
         case _ if _is_client_error(error, NOT_CONNECTED):
             text = f"the model endpoint {where} cannot be reached ({_cause(error)})"
@@ -99,7 +100,13 @@ def is_broken_connection(error: Exception) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
 
 
-def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:
+def _refusal_failure(error: ErrorStatus | RedirectedAway, settings: ProviderSettings) -> ModelFailure:
+    if isinstance(error, RedirectedAway):
+        text = (
+            f"the model endpoint {settings.endpoint} redirects to {redacted(error.origin, settings)}; nothing was sent"
+        )
+        text = f"{text} there, since keys and headers are for one endpoint; is {settings.address_name} right?"
+        return _failure(settings, text, Refusal("RequestRefused", again=False, free=True))
     refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
     words = redacted(error.words, settings)
     text = f"the model endpoint {settings.endpoint} answered {error.status}"

@@ -24,13 +24,14 @@ from holdfast.models import Anthropic, ProviderSettings
 from holdfast.models.anthropic.conversation import CONTINUE, EMPTY
 from holdfast.models.model_apis import ANTHROPIC
 from holdfast.runtime.model_call_changes import with_prompt
-from holdfast.testing.anthropic_wire_format import events_of, message_of, redacted_thinking
+from holdfast.testing.anthropic_wire_format import event_bytes, events_of, message_of, redacted_thinking
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import request, schema
 from tests.models.anthropic_asking import answer_to, asking, failure_with, said
 
 PIXEL = "iVBORw0KGgo="
 ADD = calls(Call("add", {"a": 1}), Call("echo", {"text": "ü"}), text="Let me see.", reasoning="I must add. 🙂")
+COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 HIDDEN = dataclasses.replace(ADD, blocks=(redacted_thinking(),))
 
 
@@ -149,6 +150,33 @@ async def test_cached_tokens_are_parts_of_the_input() -> None:
     assert answer.usage == Usage(
         input_tokens=112, output_tokens=9, cached_tokens=100, cache_write_tokens=7, reasoning_tokens=4
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "parts"),
+    [  # input, cached, written, output
+        ((5, 100, 7, 1), (None, None, None, 9), (112, 100, 7, 9)),
+        ((5, 100, 7, 1), (5, 0, 0, 9), (112, 100, 7, 9)),
+        ((5, 100, 7, 1), (0, 0, None, 9), (112, 100, 7, 9)),
+        ((5, 100, 7, 1), (5, 100, 7, 0), (112, 100, 7, 1)),
+        ((0, 0, 0, 0), (5, 100, 7, 9), (112, 100, 7, 9)),
+        ((112, None, None, 1), (5, 100, 7, 9), (112, 100, 7, 9)),
+        ((112, None, None, 1), (5, 50, None, 9), (112, 0, 0, 9)),
+        ((5, 100, 7, 1), (-1, "many", 7, 9), (112, 100, 7, 9)),
+        ((5, 100, 7, 1), (200, 0, 0, 9), (200, 0, 0, 9)),
+    ],
+)
+async def test_no_later_event_of_a_stream_makes_its_usage_less(
+    first: tuple[object, ...], last: tuple[object, ...], parts: tuple[int, ...]
+) -> None:
+    start, *others = events_of(say("x"), {"model": "m", "messages": [], "stream": True})
+    start["message"]["usage"] = dict(zip(COUNTS, first, strict=True))
+    for event in others:
+        if event["type"] == "message_delta":
+            event["usage"] = dict(zip(COUNTS, last, strict=True))
+    used = (await answer_to(Reply(body=b"".join(event_bytes(each) for each in (start, *others))))).usage
+    assert (used.input_tokens, used.cached_tokens, used.cache_write_tokens, used.output_tokens) == parts
+    assert used.estimated_tokens == 0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ UNKNOWN: Final = "unknown_delta"
 INPUT_COUNTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 """The parts of a message's input: they stand beside one another, where ours are parts of the first."""
 
+OUTPUT_COUNTS: Final = ("output_tokens",)
+
 NOT_BACK: Final = "its signed thinking is not sent back"
 """What becomes of an answer whose items cannot be kept whole."""
 
@@ -89,6 +91,24 @@ def reported(usage: object) -> Usage | None:
     hidden = count_of(fields_of(fields_of(usage).get("output_tokens_details")).get("thinking_tokens")) or 0
     whole = Usage(input_tokens=min(fresh + cached + written, REPORTED_TOKENS_MAX), output_tokens=output or 0)
     return whole.with_parts(cached, written, hidden)
+
+
+def merged(before: Mapping[str, object], later: Mapping[str, object]) -> dict[str, object]:
+    """Return the counts of a `usage` with those of a later event, which are of the whole call as well.
+
+    The later ones count, where there are any. Some gateways leave a part out there, or say 0 of what they have
+    reported: neither input nor output becomes less.
+    """
+    both: dict[str, object] = {**before, **{name: count for name, count in later.items() if count is not None}}
+    for names in (INPUT_COUNTS, OUTPUT_COUNTS):
+        if _sum(both, names) < _sum(before, names):
+            rest = {name: count for name, count in both.items() if name not in names}
+            both = {**rest, **{name: before[name] for name in names if name in before}}
+    return both
+
+
+def _sum(counts: Mapping[str, object], names: tuple[str, ...]) -> int:
+    return sum(count_of(counts.get(name)) or 0 for name in names)
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:

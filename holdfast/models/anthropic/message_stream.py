@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.core.base.bounds import CALLS_KEPT_MAX
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
-from holdfast.models.anthropic.message import ARGUMENTS, NO_MESSAGE, UNKNOWN, reported
+from holdfast.models.anthropic.message import ARGUMENTS, NO_MESSAGE, UNKNOWN, merged, reported
 from holdfast.models.event_stream import AnswerStream, fields_of, joined, parsed, raw_text, word_of
 
 BLOCKS_MAX: Final = 4 * max(ITEMS_MAX, CALLS_KEPT_MAX)
@@ -133,8 +133,7 @@ class MessageStream(AnswerStream):
             self._fresh_reasoning.append(thought)
 
     def _count(self, usage: object) -> None:
-        # figures are of the whole call; the last event repeats those of the first, or has the output's alone
-        self._counts |= {name: count for name, count in fields_of(usage).items() if count is not None}
+        self._counts = merged(self._counts, fields_of(usage))
         self.usage = reported(self._counts) or self.usage
 
     def _joined(self) -> object:

@@ -21,7 +21,7 @@ from holdfast.models.anthropic.message_stream import MessageStream
 from holdfast.models.anthropic.request_body import Thinking, request_body
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import fields_of
-from holdfast.models.http_errors import ErrorStatus
+from holdfast.models.http_errors import ErrorStatus, RedirectedAway
 from holdfast.models.http_model import HEADERS, HttpModel, event_hooks
 from holdfast.models.lenient_values import text_of
 from holdfast.models.model_apis import ANTHROPIC
@@ -60,13 +60,14 @@ class Anthropic(HttpModel[AsyncAnthropic]):
 
     def _made_client(self, key: str) -> AsyncAnthropic:
         settings = self.settings
+        base_url = settings.api.without_version(settings.base_url or settings.api.base_url)
         return AsyncAnthropic(
             api_key=key,
-            base_url=settings.api.without_version(settings.base_url or settings.api.base_url),
+            base_url=base_url,
             max_retries=0,
             # the silences within an answer are timed in `answer_transfer`
             timeout=Timeout(MODEL_SECONDS_MAX, connect=settings.timeouts.connect_seconds or CONNECT_SECONDS),
-            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(), verify=trusted_certificates()),
+            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(base_url), verify=trusted_certificates()),
             open_telemetry=False,  # our own spans have the call
             default_headers=settings.headers,
         )
@@ -100,7 +101,7 @@ class Anthropic(HttpModel[AsyncAnthropic]):
 
 def _own(error: Exception) -> Exception:
     """Return the error that our hooks raised, where the client has wrapped it; one in an answer with its status."""
-    if isinstance(error, APIConnectionError) and isinstance(error.__cause__, ErrorStatus):
+    if isinstance(error, APIConnectionError) and isinstance(error.__cause__, ErrorStatus | RedirectedAway):
         return error.__cause__
     if isinstance(error, ErrorInAnswer):
         fields = fields_of(error.error)

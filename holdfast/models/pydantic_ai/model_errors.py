@@ -2,6 +2,7 @@
 
     what happened                                   type                  asked again
     an error status, also one within a stream       the table of `holdfast.core.wire.endpoint_refusals`
+    a redirect: none is followed                    RequestRefused        no
     no connection, a broken one, silence, a cut     ProviderUnavailable   yes
     UnexpectedModelBehavior, what cannot be read    UnusableAnswer        yes
     UserError: what the model cannot be asked       InvalidInput          no
@@ -15,6 +16,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, cast
+from urllib.parse import urljoin, urlsplit
 
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -40,7 +42,7 @@ from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import ERRORS_FROM, RETRY_AFTER_MAX, UNAVAILABLE
 from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.http_errors import ErrorStatus, words_of
+from holdfast.models.http_errors import ErrorStatus, RedirectedAway, words_of
 from holdfast.models.provider_errors import REMEDIES, provider_failure, redacted
 
 UNSENT: Final = ("pool", "connect")
@@ -66,7 +68,13 @@ TELLING: Final = (ModelQuotaExceededError, ModelContextWindowExceededError, Mode
 
 
 def with_status(error: Exception) -> Exception:
-    """Return an answer with an error status as ErrorStatus, whose words `StatedLimits` reads; others as they are."""
+    """Return an answer with an error status as ErrorStatus, whose words `StatedLimits` reads, and a redirect as one.
+
+    Others are returned as they are.
+    """
+    if isinstance(error, ModelAPIError) and (redirect := _redirect(error.__cause__)) is not None:
+        redirect.__cause__ = error
+        return redirect
     if not isinstance(error, ModelHTTPError) or error.in_stream or error.status_code < ERRORS_FROM:
         return error
     body = error.message if error.body is None else error.body
@@ -74,6 +82,18 @@ def with_status(error: Exception) -> Exception:
     status = ErrorStatus(error.status_code, error.headers or {}, text.encode("utf-8", "replace"))
     status.__cause__ = error
     return status
+
+
+def _redirect(error: BaseException | None) -> RedirectedAway | None:
+    """Return the redirect that a client's error is about; Pydantic AI has them follow none. None for other errors."""
+    response: Any = getattr(error, "response", None)
+    if not getattr(response, "has_redirect_location", False):
+        return None
+    try:
+        parts = urlsplit(urljoin(str(response.url), response.headers["location"]))
+    except ValueError:
+        return RedirectedAway("what is no address")
+    return RedirectedAway(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
 
 
 def failure_of(error: Exception, model: Model, settings: ProviderSettings, usage: Usage | None) -> ModelFailure | None:
