@@ -32,6 +32,13 @@ NO_MODEL: Final = f"no model is named: set llm.model in the agent's definition, 
 HEADERS: Final = {"Accept-Encoding": "identity"}
 """Received bytes are counted as they are: no compressed bombs."""
 
+UNUSED_KEY: Final = "unused"
+"""The key for an address without one.
+
+A local server needs none, but the clients require one, and must not take the environment's, which is for another
+endpoint.
+"""
+
 
 class HttpClient(Protocol):
     """The part of a vendor's client that this module uses."""
@@ -55,8 +62,7 @@ class HttpModel(Model, Generic[ClientT]):
     def __init__(self, settings: ProviderSettings) -> None:
         self.settings = settings
         self._limits = StatedLimits()
-        # a local server needs no key, but the clients require one; they must not fall back to the environment
-        key = settings.api_key or ("unused" if settings.base_url else None)
+        key = settings.api_key or (UNUSED_KEY if settings.base_url else None)
         self._client: ClientT | None = None if key is None else self._made_client(key)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
