@@ -26,8 +26,10 @@ from holdfast.models.rate_limits.response_observer import show_response
 from holdfast.models.request_sent import calling_when_sent, trace_sending
 
 WHERE: Final = "where the worker or LocalDriver starts, and start it again"
+"""Where to set a variable, as errors say it."""
 
 NO_MODEL: Final = f"no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL {WHERE}"
+"""Why a call fails for which neither the agent nor the environment names a model."""
 
 HEADERS: Final = {"Accept-Encoding": "identity"}
 """Received bytes are counted as they are: no compressed bombs."""

@@ -38,6 +38,7 @@ FAILURES_MAX: Final = 5
 """How many connections in a row may bring nothing before the attempt fails. The next one resumes the response."""
 
 GONE: Final = 404
+"""The status of a request for a response that the provider does not have any more."""
 
 
 class BackgroundCall:
