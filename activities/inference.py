@@ -103,7 +103,7 @@ class Inference:
         try:
             response = await self._typed_failures(self._answer(call, progress), progress, patience)
         except asyncio.CancelledError:
-            await self._end_in_background(progress)
+            await self._cancel_background(progress)
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
@@ -127,7 +127,7 @@ class Inference:
         try:
             response = await self._typed_failures(self._summary(call, progress), progress, patience)
         except asyncio.CancelledError:
-            await self._end_in_background(progress)
+            await self._cancel_background(progress)
             used = progress.fail()
             if used == NOTHING_USED or not _is_cancelled_by_run():
                 raise
@@ -189,7 +189,7 @@ class Inference:
         """Cancel the answer in the background that the heartbeats of an attempt name: its run is over."""
         await give_up(self._own_model, Progress.after(heartbeat_details))
 
-    async def _end_in_background(self, progress: Progress) -> None:
+    async def _cancel_background(self, progress: Progress) -> None:
         """Cancel the answer in the background of an attempt that was cancelled, unless another attempt follows."""
         if progress.background is not None and await is_final():
             await give_up(self._own_model, progress)

@@ -1,4 +1,4 @@
-"""`ProviderSettings`: the address and key of a model endpoint. Opens no connection."""
+"""`ProviderSettings`: the address and key of a model's endpoint; `RoutingModel`: a model of several. Opens nothing."""
 
 from __future__ import annotations
 

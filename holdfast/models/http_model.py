@@ -26,11 +26,20 @@ from holdfast.models.rate_limits.response_observer import show_response
 from holdfast.models.request_sent import calling_when_sent, trace_sending
 
 WHERE: Final = "where the worker or LocalDriver starts, and start it again"
+"""Where to set a variable, as errors say it."""
 
 NO_MODEL: Final = f"no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL {WHERE}"
+"""Why a call fails for which neither the agent nor the environment names a model."""
 
 HEADERS: Final = {"Accept-Encoding": "identity"}
 """Received bytes are counted as they are: no compressed bombs."""
+
+UNUSED_KEY: Final = "unused"
+"""The key for an address without one.
+
+A local server needs none, but the clients require one, and must not take the environment's, which is for another
+endpoint.
+"""
 
 
 class HttpClient(Protocol):
@@ -63,8 +72,7 @@ class HttpModel(Model, Generic[ClientT]):
     def __init__(self, settings: ProviderSettings) -> None:
         self.settings = settings
         self._limits = StatedLimits()
-        # a local server needs no key, but the clients require one; they must not fall back to the environment
-        key = settings.api_key or ("unused" if settings.base_url else None)
+        key = settings.api_key or (UNUSED_KEY if settings.base_url else None)
         self._client: ClientT | None = None if key is None else self._made_client(key)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:

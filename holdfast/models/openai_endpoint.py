@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
@@ -9,6 +12,14 @@ from holdfast.models.answer_transfer import CONNECT_SECONDS
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.http_model import HttpModel, event_hooks
 from holdfast.runtime.trusted_certificates import trusted_certificates
+
+JSON_INSTRUCTION: Final = "Answer with a JSON object."
+"""Added to a conversation without the word JSON: OpenAI refuses `json_object` for one."""
+
+
+def mention_json(texts: Iterable[str]) -> bool:
+    """Return whether a conversation of these texts has the word that OpenAI looks for."""
+    return any("json" in text.lower() for text in texts)
 
 
 class OpenAIEndpoint(HttpModel[AsyncOpenAI]):

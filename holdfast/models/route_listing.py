@@ -1,4 +1,4 @@
-"""What there is to see of each route: where it is, whether its key is here, what is known of its model; and a try."""
+"""Lists routes as they may be shown: where each is, whether its key is here, what is known of its model. Tries them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ QUESTION: Final = "Answer with the word ok."
 
 @dataclass(frozen=True, slots=True)
 class RouteListing:
-    """A route as it may be shown; the worker's own model has no name. `key` is present, missing or none (needed).
+    """A route as it may be shown; the worker's own model has no name.
 
-    `problem` is why its calls would fail, as far as that is known without one.
+    `key` is `present`, `missing`, or `none` where none is needed. `problem` is why its calls would fail, as far as that
+    is known without one.
     """
 
     name: str

@@ -45,7 +45,7 @@ class RouteRests:
         """Raise ModelFailure, which costs nothing and is final, while the model `name` rests."""
         rest = self._rests.get(name)
         if rest is not None and (left := rest.until - self._clock()) > 0:
-            text = f"the model {name!r} is asked again in {left:.0f} s, as it has failed: {rest.message}"
+            text = f"the model {name!r} has failed and is not called for another {left:.0f} s: {rest.message}"
             raise ModelFailure(text, kind=ROUTE_RESTS, free=True)
 
     def note(self, name: str, failure: ModelFailure | None) -> None:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.core.base.usage import Prices
 from holdfast.core.tools.mcp_servers import REFERENCE
 
@@ -24,10 +25,8 @@ HEADERS_MAX: Final = 64
 """The most headers of a route."""
 
 TOKENS_MAX: Final = 1_000_000_000
-"""The most tokens that a field may say: of a window, an answer or a minute."""
+"""The largest number of tokens, or of requests, in a field."""
 
-CALL_SECONDS_MAX: Final = 600.0
-"""The longest wait that a route may allow: an attempt as a whole takes no longer."""
 
 PYTHON_API: Final = "python:"
 """How `api` begins for a model of your own."""
@@ -36,7 +35,7 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The name of an HTTP header (RFC 9110, 5.6.2)."""
 
 FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
-"""Headers that say how a request is sent."""
+"""Headers that say how a request is sent; the client sets them."""
 
 Capability = Literal[
     "stream", "tools", "parallel_tools", "images", "pdf", "audio", "json_object", "json_schema", "reasoning"
@@ -46,7 +45,8 @@ Capability = Literal[
 RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=WORD_CHARS_MAX)]
 Entry = Annotated[str, Field(min_length=1, max_length=4 * WORD_CHARS_MAX)]
 Tokens = Annotated[int, Field(gt=0, le=TOKENS_MAX)]
-Seconds = Annotated[float, Field(gt=0, le=CALL_SECONDS_MAX)]
+Seconds = Annotated[float, Field(gt=0, le=MODEL_SECONDS_MAX)]
+"""How long a route may wait: no longer than one attempt may take as a whole."""
 
 
 def is_address(url: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.testing.openai_wire_format import split_text
 from holdfast.testing.script import Reply, call_ids, turn_number
-from holdfast.testing.wire_format import Refusal
+from holdfast.testing.wire_format import Refusal, raw_pieces
 
 VERSION: Final = "2023-06-01"
 CREATED: Final = "2023-11-14T22:13:20Z"  # a constant, so that equal requests get equal answers
@@ -54,10 +54,8 @@ def is_redacted_data(data: str) -> bool:
 
 def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
     """Return the answer's body for the request, in the pieces in which it goes out: an event each."""
-    if turn.body is not None:
-        if isinstance(turn.body, tuple):
-            return turn.body
-        return (turn.body.encode() if isinstance(turn.body, str) else turn.body,)
+    if (raw := raw_pieces(turn)) is not None:
+        return raw
     if turn.status >= HTTPStatus.BAD_REQUEST:
         text = turn.text or f"The script answers with status {turn.status}."
         return (error_body(Refusal(text, status=turn.status)),)

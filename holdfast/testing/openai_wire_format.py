@@ -17,7 +17,7 @@ from holdfast.models.openai_chat.request_options import wire_options, wire_tools
 from holdfast.testing.file_checks import InputAudio, InputFile
 from holdfast.testing.response_format_check import AskedFormat, FunctionSpec, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
-from holdfast.testing.wire_format import Refusal, WireFormat
+from holdfast.testing.wire_format import Refusal, WireFormat, raw_pieces
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
 PIECE_CHARS_MIN = 12
@@ -55,10 +55,8 @@ def _wire_message(message: Message) -> dict[str, Any]:
 
 def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
     """Return the answer's body for the request, in the pieces in which it goes out."""
-    if turn.body is not None:
-        if isinstance(turn.body, tuple):
-            return turn.body
-        return (turn.body.encode() if isinstance(turn.body, str) else turn.body,)
+    if (raw := raw_pieces(turn)) is not None:
+        return raw
     if turn.status >= HTTPStatus.BAD_REQUEST:
         return (error_body(turn.status, turn.text or f"The script answers with status {turn.status}."),)
     if not request.get("stream"):
@@ -356,11 +354,8 @@ def _plain(message: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
     return plain
 
 
-def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozenset()) -> dict[str, Any] | Refusal:
-    """Return the request's body, or the refusal the API would send: as strict as the strictest server behind it.
-
-    Of PROVIDER_FIELDS an assistant's message may have `fields`: those that the server has sent itself.
-    """
+def request_object(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
+    """Return a request's JSON object, its fields not checked yet, or the refusal that OpenAI's APIs would send."""
     if content_type != "application/json":
         return Refusal(f"Unsupported content type: '{content_type}'; send application/json.")
     try:
@@ -369,7 +364,17 @@ def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozens
         return Refusal(f"We could not parse the JSON body of your request: {problem}.")
     if not isinstance(body, dict):
         return Refusal("The body of your request must be a JSON object.")
-    request = cast("dict[str, Any]", body)
+    return cast("dict[str, Any]", body)
+
+
+def read_request(content_type: str, raw: bytes, fields: frozenset[str] = frozenset()) -> dict[str, Any] | Refusal:
+    """Return the request's body, or the refusal the API would send: as strict as the strictest server behind it.
+
+    Of PROVIDER_FIELDS an assistant's message may have `fields`: those that the server has sent itself.
+    """
+    request = request_object(content_type, raw)
+    if isinstance(request, Refusal):
+        return request
     if unknown := sorted(request.keys() - _ChatRequest.model_fields.keys() - UNCHECKED_FIELDS):
         return Refusal(f"Unrecognized request argument supplied: {unknown[0]}.", unknown[0])
     if fields:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.testing.file_checks import PdfAddress, PdfName
-from holdfast.testing.openai_wire_format import loaded, problem_of
+from holdfast.testing.openai_wire_format import problem_of, request_object
 from holdfast.testing.response_format_check import FunctionSpec, SchemaSpec
 from holdfast.testing.wire_format import Refusal
 
@@ -199,15 +199,9 @@ class _Input(_Strict):
 
 def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
     """Return the request's body with its conversation as a script knows it, or the refusal that the API would send."""
-    if content_type != "application/json":
-        return Refusal(f"Unsupported content type: '{content_type}'; send application/json.")
-    try:
-        body = loaded(raw)
-    except ValueError as problem:
-        return Refusal(f"We could not parse the JSON body of your request: {problem}.")
-    if not isinstance(body, dict):
-        return Refusal("The body of your request must be a JSON object.")
-    request = cast("dict[str, Any]", body)
+    request = request_object(content_type, raw)
+    if isinstance(request, Refusal):
+        return request
     if isinstance(request.get("input"), str):
         request["input"] = [{"role": "user", "content": request["input"]}]
     if unknown := sorted(request.keys() - ResponsesRequest.model_fields.keys()):

@@ -13,6 +13,7 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
 from holdfast.testing.script import Reply
+from holdfast.testing.wire_format import raw_pieces
 
 FAILURE_CHARS_MAX: Final = 500
 
@@ -92,10 +93,7 @@ def refused(problem: str) -> ModelFailure:
 
 
 def _body(turn: Reply) -> bytes:
-    body = turn.body or b""
-    if isinstance(body, tuple):
-        return b"".join(body)
-    return body.encode() if isinstance(body, str) else body
+    return b"".join(raw_pieces(turn) or ())
 
 
 def _is_completion(data: Any) -> bool:  # noqa: ANN401  # any JSON value

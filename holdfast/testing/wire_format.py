@@ -1,4 +1,4 @@
-"""What a fake server has to know of an API: `WireFormat`. It holds no API of its own, and no I/O."""
+"""`WireFormat`: what a fake server has to know of an API. Holds no API of its own, and no I/O."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ class Refusal:
     param: str | None = None
     code: str | None = None
     status: int = 400
+
+
+def raw_pieces(turn: Reply) -> tuple[bytes, ...] | None:
+    """Return the body that a turn has of its own, in the pieces in which it goes out; none where it has none."""
+    if turn.body is None or isinstance(turn.body, tuple):
+        return turn.body
+    return (turn.body.encode() if isinstance(turn.body, str) else turn.body,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,8 +73,8 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     "attached folder": (attaching("broken"), Refused(told=("broken cannot be attached", "Is a directory"))),
     "no such file": (attaching("nothing.pdf"), Refused(told=("nothing.pdf cannot be attached", "No such file"))),
     "empty file": (attaching("broken/empty.csv"), Refused(told=("'empty.csv' is empty", "attach a file with content"))),
-    "no PDF": (attaching("broken/fake.pdf"), Refused(told=("'fake.pdf' is called a PDF", "convert or rename"))),
-    "unknown kind": (attaching("broken/noise"), Refused(told=("'noise' is of no kind that models take", "attach PDF"))),
+    "no PDF": (attaching("broken/fake.pdf"), Refused(told=("'fake.pdf' is named like a PDF", "convert or rename"))),
+    "unknown kind": (attaching("broken/noise"), Refused(told=("of a kind that no model takes", "attach PDF"))),
     "too many files": (attaching(*["my_tools.py"] * 17), Refused(told=("more than 16 files",), also_json=True)),
     # agents
     "unknown agent": (run("assistent"), Refused(told=("'assistent'", "did you mean 'assistant'?"), also_json=True)),

@@ -30,7 +30,8 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.openai_chat.model import JSON_INSTRUCTION, OpenAIChat
+from holdfast.models.openai_chat.model import OpenAIChat
+from holdfast.models.openai_endpoint import JSON_INSTRUCTION
 from holdfast.runtime.answer_check import checked
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema

@@ -23,7 +23,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models import OpenAIResponses
 from holdfast.models.endpoint import prices_of
 from holdfast.models.model_choice import model_from
-from holdfast.models.openai_responses.model import JSON_INSTRUCTION
+from holdfast.models.openai_endpoint import JSON_INSTRUCTION
 from holdfast.testing.responses_wire_format import answer_events
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import KEY, REQUEST, request, schema

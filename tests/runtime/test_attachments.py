@@ -65,7 +65,7 @@ def test_a_file_is_named_and_typed_by_its_path_or_by_what_is_said(tmp_path: Path
 
 REFUSED: dict[str, tuple[bytes | str | Path, str | None, str | None, str]] = {
     "nothing": ("/no/such/file", None, None, "cannot be attached: No such file"),
-    "a device": (os.devnull, None, None, "is no ordinary file"),
+    "a device": (os.devnull, None, None, "is not a regular file"),
     "a folder": (Path(__file__).parent, None, None, "cannot be attached: Is a directory"),
     "a path as a name": (b"", "a/b", None, "the file cannot be attached: 'a/b' cannot name a file"),
     "two lines": (b"", "two\nlines", None, "cannot name a file; give 1 to 120 characters in one line"),

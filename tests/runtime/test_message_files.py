@@ -60,14 +60,14 @@ def test_a_file_is_what_its_content_says_and_a_text_what_its_name_says(
     [
         (b"", "a.pdf", "'a.pdf' is empty; attach a file with content"),
         (b"", None, "the file is empty"),
-        (b"no pdf", "a.pdf", "'a.pdf' is called a PDF, but its content is none; convert or rename it"),
-        (b"RIFF\0\0\0\0AVI LIST", "a.wav", "'a.wav' is called a sound, but its content is none"),
-        (b"text", "a.jpg", "'a.jpg' is called a picture, but its content is none"),
-        (b"\xff\xfe\0\0", "a.txt", "'a.txt' is called a text, but its content is none in UTF-8"),
-        (b"a\0b", "a.csv", "'a.csv' is called a text, but its content is none in UTF-8"),
-        (b"words", "README", "'README' is of no kind that models take; attach PDF, PNG"),
-        (b"words", None, "the file is of no kind that models take"),
-        (b"PK\x03\x04", "a.docx", "'a.docx' is of no kind that models take"),
+        (b"no pdf", "a.pdf", "'a.pdf' is named like a PDF, but its content is not one; convert or rename it"),
+        (b"RIFF\0\0\0\0AVI LIST", "a.wav", "'a.wav' is named like a sound, but its content is not one"),
+        (b"text", "a.jpg", "'a.jpg' is named like a picture, but its content is not one"),
+        (b"\xff\xfe\0\0", "a.txt", "'a.txt' is named like a text, but its content is not UTF-8"),
+        (b"a\0b", "a.csv", "'a.csv' is named like a text, but its content is not UTF-8"),
+        (b"words", "README", "'README' is of a kind that no model takes; attach PDF, PNG"),
+        (b"words", None, "the file is of a kind that no model takes"),
+        (b"PK\x03\x04", "a.docx", "'a.docx' is of a kind that no model takes"),
         (pdf() + bytes(PDF_BYTES_MAX), "a.pdf", "of PDFs at most 10,000,000 are sent; attach less of it"),
         (b"a" * (TEXT_BYTES_MAX + 1), "a.txt", "'a.txt' has 262,145 bytes, of texts at most 262,144 are sent"),
     ],
@@ -84,7 +84,7 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be attached: No such file"):
         message_file(tmp_path / "none.pdf")
     os.mkfifo(tmp_path / "pipe.pdf")
-    with pytest.raises(InvalidInput, match="is no ordinary file"):
+    with pytest.raises(InvalidInput, match="is not a regular file"):
         message_file(tmp_path / "pipe.pdf")
     large = tmp_path / "large.pdf"
     with large.open("wb") as file:
@@ -127,7 +127,7 @@ def test_a_message_has_so_many_files_at_most_and_none_that_no_model_takes() -> N
     with pytest.raises(InvalidInput, match="these are more than 16 files"):
         message_files([PNG + bytes([number]) for number in range(ATTACHMENTS_MAX + 1)])
     foreign = Attachment(name="a.zip", media_type="application/zip", size=1, digest="0" * 64)
-    with pytest.raises(InvalidInput, match="is of no kind that models take"):
+    with pytest.raises(InvalidInput, match="is of a kind that no model takes"):
         message_files([foreign])
 
 

@@ -320,10 +320,10 @@ def _steps(
 def _row(step: AgentStep, width: int, took: str) -> Row:
     usage = step.usage
     tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
-    fell_back = f" ({_fallback(step.fallbacks, width)})" if step.fallbacks else ""
-    if step.model_call_changes is not None:
-        fell_back = f" ({code(step.model_call_changes.line, width)}){fell_back}"
-    return str(step.number), f"{_deeds(step, width)}{fell_back}", took, tokens, short_dollars(step.cost, step.unpriced)
+    notes = f" ({code(step.model_call_changes.line, width)})" if step.model_call_changes is not None else ""
+    if step.fallbacks:
+        notes += f" ({_fallback(step.fallbacks, width)})"
+    return str(step.number), f"{_deeds(step, width)}{notes}", took, tokens, short_dollars(step.cost, step.unpriced)
 
 
 def _fallback(fallbacks: Sequence[Fallback], width: int) -> str:

@@ -83,7 +83,7 @@ FILE_KINDS: Final[tuple[FileKind, ...]] = ("images", "pdf", "audio", "text")
 KIND_NAMES: Final[Mapping[FileKind, str]] = MappingProxyType(
     {"images": "pictures", "pdf": "PDFs", "audio": "sounds", "text": "texts"}
 )
-"""How each kind is called in a sentence."""
+"""The name of each kind in a sentence, for several of them."""
 
 KIND_BYTES_MAX: Final[Mapping[FileKind, int]] = MappingProxyType(
     {"images": PICTURE_BYTES_MAX, "pdf": PDF_BYTES_MAX, "audio": AUDIO_BYTES_MAX, "text": TEXT_BYTES_MAX}
@@ -94,7 +94,7 @@ ENDING_CHARS_MAX: Final = 16
 """How much of a long name's end is looked at for its ending, which is kept."""
 
 EXACT_BYTES_MAX: Final = 10_000
-"""Up to this size people are shown a file's bytes exactly."""
+"""Up to this size people are shown the exact number of a file's bytes."""
 
 _ILLEGAL: Final = r"/\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """The characters of a path, of another line, of a terminal's commands, and those that reorder a line.
@@ -103,6 +103,7 @@ As the inside of a class.
 """
 
 _FRAMING: Final = re.compile(r"[\[\]<>\"'`]")
+"""What ends a line in brackets, a tag, or a quoted name."""
 
 _FILE_NAME_PATTERN: Final = rf"^([^.{_ILLEGAL}]|\.[^.{_ILLEGAL}]|\.\.[^{_ILLEGAL}])[^{_ILLEGAL}]*$"
 
@@ -131,12 +132,12 @@ class Attachment(Frozen):
 
     @property
     def kind(self) -> FileKind | None:
-        """What it says that it is, of what models take; none for anything else."""
+        """Its kind by its media type; none where no model takes it."""
         return kind_of(self.media_type)
 
     @property
     def is_picture(self) -> bool:
-        """Whether it says that it is a picture that models take."""
+        """Whether its media type is that of a picture that models take."""
         return self.media_type in PICTURE_TYPES
 
     @property
@@ -150,7 +151,7 @@ Attachments = Annotated[tuple[Attachment, ...], Field(max_length=ATTACHMENTS_MAX
 
 
 def kind_of(media_type: str) -> FileKind | None:
-    """Return what a file of that type is for a model; none where no model takes it."""
+    """Return the kind of the files of a media type; none where no model takes them."""
     if media_type in PICTURE_TYPES:
         return "images"
     if media_type == PDF_TYPE:

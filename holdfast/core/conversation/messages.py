@@ -228,6 +228,7 @@ class StoredFilePart(Frozen):
 Part = TextPart | ImagePart | StoredImagePart | FilePart | StoredFilePart
 
 StoredPart = StoredImagePart | StoredFilePart
+"""A part whose bytes are in the record store."""
 
 Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
 

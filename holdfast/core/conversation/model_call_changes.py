@@ -29,15 +29,15 @@ NAMES_SHOWN: Final = 8
 
 
 class ModelCallChanges(Frozen):
-    """What is different in one model call, as hooks at `before_inference` want it. The next call is as ever.
+    """What is different in one model call, as hooks at `before_inference` want it. The next call is unchanged.
 
     Attributes:
         model: the model or route that is asked instead.
-        options: options of `llm` by their names, over the agent's own; none leaves an option unset.
+        options: options of `llm` by their names, over the agent's own; None unsets an option.
         tools: the only tools that the model is offered and may call, of those that the agent has.
         prompt: a text behind the conversation, as a message of the user. No later call has it.
-        prices: the prices of the model that is asked; by default those that the worker knows.
-        context_window: the tokens of its context window, likewise.
+        prices: the prices of the model that is asked, by default those that the worker knows.
+        context_window: the context window of that model in tokens, likewise.
         hooks: the hooks that changed the call, in order. The loop sets it; what a hook says here does not count.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from itertools import chain
 from typing import Any, Final
 
 from openai import AsyncOpenAI, omit
@@ -21,10 +22,7 @@ from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.content_parts import wire_content
 from holdfast.models.openai_chat.refused_calls import refused_call
 from holdfast.models.openai_chat.request_options import wire_options, wire_tools
-from holdfast.models.openai_endpoint import OpenAIEndpoint
-
-JSON_INSTRUCTION: Final = "Answer with a JSON object."
-"""Appended to the system prompt if no message mentions JSON: OpenAI refuses `json_object` without that word."""
+from holdfast.models.openai_endpoint import JSON_INSTRUCTION, OpenAIEndpoint, mention_json
 
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -73,10 +71,9 @@ class OpenAIChat(OpenAIEndpoint):
 def _wire_messages(request: ModelRequest, route: str) -> list[dict[str, Any]]:
     prompt = request.system_prompt
     messages = wire_messages(((message, _wire_message(message)) for message in request.messages), route)
-    if isinstance(request.response_format, JsonObjectFormat):
-        texts = (prompt, *(message.text for message in request.messages))
-        if not any("json" in text.lower() for text in texts):
-            prompt = f"{prompt}\n\n{JSON_INSTRUCTION}".lstrip()
+    texts = chain((prompt,), (message.text for message in request.messages))
+    if isinstance(request.response_format, JsonObjectFormat) and not mention_json(texts):
+        prompt = f"{prompt}\n\n{JSON_INSTRUCTION}".lstrip()
     return [{"role": "system", "content": prompt}, *messages] if prompt else messages
 
 

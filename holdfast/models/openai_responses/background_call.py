@@ -38,6 +38,7 @@ FAILURES_MAX: Final = 5
 """How many connections in a row may bring nothing before the attempt fails. The next one resumes the response."""
 
 GONE: Final = 404
+"""The status of a request for a response that the provider does not have any more."""
 
 
 class BackgroundCall:
@@ -104,7 +105,7 @@ class BackgroundCall:
                 whole = stream.end()
             except ErrorStatus as error:
                 self._check_refusal(error)
-                if not _passes(error):  # too old to be streamed, or not begun as a stream
+                if not _is_temporary(error):  # too old to be streamed, or not begun as a stream
                     return None
             except UnusableAnswer:
                 if not stream.lives_on:
@@ -129,7 +130,7 @@ class BackgroundCall:
                 if isinstance(error, ErrorStatus):
                     self._check_refusal(error)
                 self._failures += 1
-                if self._failures >= FAILURES_MAX or (isinstance(error, ErrorStatus) and not _passes(error)):
+                if self._failures >= FAILURES_MAX or (isinstance(error, ErrorStatus) and not _is_temporary(error)):
                     raise
             else:
                 self._failures = 0
@@ -186,6 +187,6 @@ class _Look(StreamedResponse):
         return parsed(body)
 
 
-def _passes(error: ErrorStatus) -> bool:
+def _is_temporary(error: ErrorStatus) -> bool:
     """Return whether the same request may succeed later."""
     return refusal(error.status, error.words, error.headers, datetime.now(UTC)).again

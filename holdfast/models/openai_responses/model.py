@@ -25,16 +25,13 @@ from holdfast.models.event_stream import AnswerStream, fields_of
 from holdfast.models.http_errors import ErrorStatus
 from holdfast.models.http_model import HEADERS
 from holdfast.models.model_apis import OPENAI_RESPONSES
-from holdfast.models.openai_endpoint import OpenAIEndpoint
+from holdfast.models.openai_endpoint import JSON_INSTRUCTION, OpenAIEndpoint, mention_json
 from holdfast.models.openai_responses.background_call import BackgroundCall, cancelled
 from holdfast.models.openai_responses.response_items import Item, input_items
 from holdfast.models.openai_responses.response_object import read_response
 from holdfast.models.openai_responses.response_stream import StreamedResponse
 from holdfast.models.provider_errors import provider_failure
 from holdfast.models.strict_tools import can_be_strict
-
-JSON_INSTRUCTION: Final = "Answer with a JSON object."
-"""Put before the conversation if no message mentions JSON: OpenAI refuses `json_object` without that word there."""
 
 ENCRYPTED_REASONING: Final[ResponseIncludable] = "reasoning.encrypted_content"
 """What to include in answers: without it a provider that stores nothing could not go on from its reasoning."""
@@ -126,7 +123,8 @@ class OpenAIResponses(OpenAIEndpoint):
 def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]:
     """Return the fields of a request that the client need not look at."""
     items, form = input_items(request.messages, route), _format(request.response_format)
-    if isinstance(request.response_format, JsonObjectFormat) and not _names_json(items):
+    if isinstance(request.response_format, JsonObjectFormat) and not mention_json(map(_text_of, items)):
+        # the word has to stand in the input: `instructions` do not count
         items = [{"role": "system", "content": JSON_INSTRUCTION}, *items]
     llm = request.llm
     options = _options(llm, has_tools=bool(request.tools))
@@ -148,9 +146,8 @@ def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]
     }
 
 
-def _names_json(items: list[Item]) -> bool:
-    texts = (str(item.get("content", item.get("output", ""))) for item in items)
-    return any("json" in text.lower() for text in texts)
+def _text_of(item: Item) -> str:
+    return str(item.get("content", item.get("output", "")))
 
 
 def _options(llm: LLM, *, has_tools: bool) -> Item:

@@ -128,8 +128,8 @@ class StreamedResponse(AnswerStream):
         if not self._background or status not in UNDER_WAY or self.lives_on is not None:
             return
         # a whole body that has not ended comes of nothing else
-        is_said = response.get("background") is True or status == "queued" or self.plain
-        if is_said and 0 < len(id_) <= WORD_CHARS_MAX and encodable(id_) == id_:
+        goes_on = response.get("background") is True or status == "queued" or self.plain
+        if goes_on and 0 < len(id_) <= WORD_CHARS_MAX and encodable(id_) == id_:
             self.lives_on, self._news = True, True
 
     def resume(self, response_id: str) -> None:

@@ -37,8 +37,10 @@ _ATTEMPT: Final = re.compile(
 _TAG: Final = re.compile(r"<(?=/?tool_(?:call|result)\b)")
 
 _THOUGHT: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+"""Reasoning that a server has left in the text: what it says of calls is no call."""
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
+"""What JSON allows between its parts."""
 
 _VALUE: Final = json.JSONDecoder()
 

@@ -28,7 +28,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import AnswerCut
 from holdfast.models.answer_transfer import report
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.http_model import NO_MODEL
+from holdfast.models.http_model import NO_MODEL, UNUSED_KEY
 from holdfast.models.model_apis import PYDANTIC_AI
 from holdfast.models.options import options_problem
 from holdfast.models.output_limits import StatedLimits
@@ -46,9 +46,6 @@ from holdfast.models.pydantic_ai.request_options import (
 
 MODELS_MAX: Final = 64
 """The most models of one route that are kept with their connections; the one that was not asked for longest goes."""
-
-UNUSED_KEY: Final = "unused"
-"""The key for an address without one: no client falls back to the environment's, which is another endpoint's."""
 
 
 class _Opened:

@@ -142,7 +142,7 @@ def read_file(path: Path) -> tuple[bytes, str]:
     try:
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # to open a pipe would wait for its other end
-            raise InvalidInput(f"{path} is no ordinary file; attach a file or bytes")
+            raise InvalidInput(f"{path} is not a regular file; attach a file or bytes")
         with path.open("rb") as file:
             return file.read(ATTACHMENT_BYTES_MAX + 1), path.name
     except (OSError, ValueError) as error:

@@ -116,16 +116,16 @@ def _media_type(data: bytes, name: str, shown: str) -> str:
         return marked
     if named == "text":
         if text_of(data) is None:
-            raise InvalidInput(f"{shown} is called a text, but its content is none in UTF-8; convert or rename it")
+            raise InvalidInput(f"{shown} is named like a text, but its content is not UTF-8; convert or rename it")
         return type_by_name(name) or ""
     if named is not None:
         what = KIND_NAMES[named].removesuffix("s")
-        raise InvalidInput(f"{shown} is called a {what}, but its content is none; convert or rename it")
+        raise InvalidInput(f"{shown} is named like a {what}, but its content is not one; convert or rename it")
     raise InvalidInput(_unknown(shown))
 
 
 def _unknown(shown: str) -> str:
-    return f"{shown} is of no kind that models take; attach {TAKEN}"
+    return f"{shown} is of a kind that no model takes; attach {TAKEN}"
 
 
 def _name(given: str | None, media_type: str) -> str:

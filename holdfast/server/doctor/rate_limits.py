@@ -18,7 +18,7 @@ from holdfast.server.queue_limits import queue_limits
 
 RATE_LIMITS: Final = "rate limits"
 
-FAIRNESS: Final = "whether tenants share them fairly, by matching.enableFairness, no server tells"
+FAIRNESS: Final = "a server does not say whether it has matching.enableFairness, by which tenants share them"
 
 
 async def examine_rates(temporal: TemporalClient, settings: Settings) -> list[Finding]:
@@ -31,7 +31,7 @@ async def examine_rates(temporal: TemporalClient, settings: Settings) -> list[Fi
     except RPCError as error:
         why = f"{error.status.name.lower()}: {rpc_message(error)}"
         remedy = "until the server keeps rates, each worker keeps to the limits alone: divide them by the workers"
-        return [warned(RATE_LIMITS, f"the server does not tell the rates of routes ({why})", remedy)]
+        return [warned(RATE_LIMITS, f"the server does not report the rates of routes ({why})", remedy)]
     result = "; ".join(each.line for each in there)
     if all(each.is_right for each in there):
         return [fine(RATE_LIMITS, f"{result} ({FAIRNESS})")]

@@ -52,12 +52,12 @@ AT = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
         (503, {"retry-after": "3"}, RateReport()),
     ],
 )
-def test_what_is_left_and_the_pause(status: int, headers: dict[str, str], expected: RateReport) -> None:
+def test_headers_say_what_is_left_and_for_how_long(status: int, headers: dict[str, str], expected: RateReport) -> None:
     assert rate_report(status, headers, AT) == expected
 
 
 @pytest.mark.parametrize("text", ["", "many", "nan", "1 2", "9" * 200, "-", "1h1h", "٣"])
-def test_what_cannot_be_read_means_nothing_bad(text: str) -> None:
+def test_headers_that_cannot_be_read_stop_no_route(text: str) -> None:
     for name in ("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"):
         reset = name.replace("remaining", "reset")
         report = rate_report(200, {name: "0", reset: text}, AT)
