@@ -43,6 +43,7 @@ from holdfast.models.pydantic_ai.request_options import (
     settings_of,
     tier_problem,
 )
+from holdfast.models.pydantic_ai.response_hook import show_error, show_responses
 
 MODELS_MAX: Final = 64
 """The most models of one route that are kept with their connections; the one that was not asked for longest goes."""
@@ -141,6 +142,7 @@ class PydanticAIModel(Model):
         with suppress(NotImplementedError):  # one that stands for several prepares them for each
             messages = model.prepare_messages(messages, parameters)
         remote = model.provider is not None
+        show_responses(model)
         try:
             if reader is not None:
                 opened = model.request_stream(messages, settings, parameters)
@@ -148,6 +150,7 @@ class PydanticAIModel(Model):
             async with asyncio.timeout(MODEL_SECONDS_MAX):
                 response = await model.request(messages, settings, parameters)
         except Exception as error:
+            show_error(error)
             own = with_status(error)
             if own is error:
                 raise

@@ -25,6 +25,11 @@ def observing_responses(observer: ResponseObserver) -> Generator[None]:
 
 async def show_response(response: Response) -> None:
     """Show a response to the observer; a hook of the provider's client."""
+    show(response.status_code, response.headers)
+
+
+def show(status: int, headers: Mapping[str, str]) -> None:
+    """Show a response's status and headers to the observer, if there is one; the same response may be shown twice."""
     observer = _OBSERVER.get()
     if observer is not None:
-        observer(response.status_code, response.headers)
+        observer(status, headers)
