@@ -188,13 +188,11 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         parts.append(_activities_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
     limits = limits_of(model)
     parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats)
+    write_limits = partial(write_missing_limits, client, settings.task_queue, limits)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
-    delivering = EventSinks(sinks, records)
+    delivering, begin = EventSinks(sinks, records), partial(_begin_sinks, client, starts)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    ready = partial(
-        _make_ready, client, heartbeats, prices, partial(write_missing_limits, client, settings.task_queue, limits)
-    )
-    begin = partial(_begin_sinks, client, starts)
+    ready = partial(_make_ready, client, heartbeats, prices, write_limits)
     return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
 
 
