@@ -63,7 +63,7 @@ KINDS: Final[tuple[tuple[type[ModelAPIError], str], ...]] = (
 )
 """Our kinds of failure for Pydantic AI's categories."""
 
-TELLING: Final = (ModelQuotaExceededError, ModelContextWindowExceededError, ModelUnavailableError)
+SPECIFIC: Final = (ModelQuotaExceededError, ModelContextWindowExceededError, ModelUnavailableError)
 """The categories that count before the status: they were read in a provider's own codes."""
 
 
@@ -114,7 +114,7 @@ def failure_of(error: Exception, model: Model, settings: ProviderSettings, usage
     if isinstance(error, UnexpectedModelBehavior):
         return provider_failure(UnusableAnswer(redacted(str(error), shown)), shown, used)
     if (failure := provider_failure(error, shown, used)) is not None:
-        return _telling(error, failure)
+        return _with_specific_kind(error, failure)
     if model.provider is None:
         return None
     # what a client makes of bytes that its provider should not have sent
@@ -169,7 +169,7 @@ def _api_failure(error: ModelAPIError, shown: ProviderSettings, used: Usage) -> 
     words = words_of(error.body) or error.message
     if isinstance(error, ModelHTTPError):
         within = ErrorInAnswer({"status": error.status_code, "message": words})
-        return _telling(error, provider_failure(within, shown, used))
+        return _with_specific_kind(error, provider_failure(within, shown, used))
     kind = _kind_of(error)
     if kind is None and error.body is None:
         return provider_failure(UnusableAnswer(redacted(words, shown)), shown, used)
@@ -177,10 +177,10 @@ def _api_failure(error: ModelAPIError, shown: ProviderSettings, used: Usage) -> 
     return failure if failure is None or kind is None else _with_kind(failure, kind, error, shown)
 
 
-def _telling(error: Exception, failure: ModelFailure | None) -> ModelFailure | None:
+def _with_specific_kind(error: Exception, failure: ModelFailure | None) -> ModelFailure | None:
     """Return the failure with the kind that Pydantic AI has read in the provider's own codes, where it has."""
     cause = error.__cause__ if isinstance(error, ErrorStatus) else error
-    if failure is None or not isinstance(cause, TELLING):
+    if failure is None or not isinstance(cause, SPECIFIC):
         return failure
     kind = _kind_of(cause)
     return failure if kind is None or kind == failure.kind else _with_kind(failure, kind, cause)
