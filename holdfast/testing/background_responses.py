@@ -15,7 +15,7 @@ EVENTS_BEFORE = 2
 
 
 class BackgroundResponse:
-    """One response: it comes into being whoever listens. `status` is what the API calls it now.
+    """One response, made whether anybody listens or not. `status` is what the API calls it now.
 
     A turn's `delay_seconds` and, without `pieces_max`, its `hold` keep it in the queue; with `pieces_max` it stands
     after so many events. `hang` never ends. `disconnect` and `reset` break the connection that asked for it, no other.

@@ -30,7 +30,7 @@ Tools and prompt have a mark each, and the API takes four. It looks for what it 
 mark, and a step can have more: the mark of the turn before is then where the last call ended.
 """
 
-FORCES: Final = {"required": "any", "auto": "auto", "none": "none"}
+CHOICES: Final = {"required": "any", "auto": "auto", "none": "none"}
 """The API's words for `llm.tool_choice`; any other is a tool's name."""
 
 Thinking = int | Literal["adaptive"] | None
@@ -79,7 +79,7 @@ def _options(llm: LLM, *, has_tools: bool) -> dict[str, Any]:
     choice, parallel = llm.tool_choice, llm.parallel_tool_calls
     wire: dict[str, Any] = {}
     if has_tools and (choice is not None or parallel is not None):
-        kind = FORCES.get(choice or "auto", "tool")
+        kind = CHOICES.get(choice or "auto", "tool")
         wire = {"type": kind, **({"name": choice} if kind == "tool" else {})}
         if parallel is not None and kind != "none":
             wire["disable_parallel_tool_use"] = not parallel
@@ -126,9 +126,9 @@ def _may_think(conversation: Sequence[Turn]) -> bool:
 
 def _kept_ends(conversation: Sequence[Turn], request: ModelRequest) -> list[Block]:
     """Return the last block of each of the user's turns that the next call has, too."""
-    passing = len(request.messages) > 0 and CALL_ONLY in request.messages[-1].metadata
     ends = [turn["content"][-1] for turn in conversation if turn["role"] == "user"]
-    if passing:
+    if request.messages and CALL_ONLY in request.messages[-1].metadata:
+        # the last block is a text for this call alone; what stands before it in its turn stays
         ends[-1:] = conversation[-1]["content"][-2:-1]
     return ends
 
