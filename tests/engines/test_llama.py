@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
+from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason
 from holdfast.client import Settings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
@@ -22,6 +22,7 @@ from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing import Call, ScriptedModel, assert_every_call_answered, calls, say
 from tests.engines.engine import Llama, working
+from tests.engines.forecast import weather
 
 pytestmark = [pytest.mark.temporal, pytest.mark.engines]
 
@@ -30,12 +31,6 @@ WORDS = AgentDefinition(name="talker", llm=STEADY, tools=())
 UNUSUAL = 'Grüße 😀 aus 東京, "نعم" 👩‍👩‍👧 \\ 𝄞'
 GOES_ON = 1_000
 """Tokens that take the engine far longer than it takes us to stop it."""
-
-
-@tool
-def weather(city: str) -> str:
-    """Return the weather in a city."""
-    return f"snow in {city}"
 
 
 async def test_an_agent_answers_in_words_and_counts_what_the_engine_counts(settings: Settings, engine: Llama) -> None:

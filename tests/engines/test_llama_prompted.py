@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import LLM, AgentDefinition, ExecutionStatus, StopReason, tool
+from holdfast import LLM, AgentDefinition, ExecutionStatus, StopReason
 from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.agent.policies import ContextPolicy, JsonSchemaFormat, TextFormat
 from holdfast.core.agent.token_bounds import MESSAGE_OVERHEAD, TOOL_OVERHEAD, request_tokens
@@ -19,6 +19,7 @@ from holdfast.models.prompted.model import PromptedModel
 from holdfast.models.prompted.prompted_tools import FORM, SEVERAL, TOOLS_HEADING
 from holdfast.testing import ScriptedModel, assert_completed, assert_every_call_answered, call, say
 from tests.engines.engine import Llama
+from tests.engines.forecast import weather
 
 pytestmark = [pytest.mark.temporal, pytest.mark.engines]
 
@@ -28,12 +29,6 @@ TOWN = JsonSchemaFormat(
 )
 QUESTION = "Name a city."
 RAIN = "rain in Rome"
-
-
-@tool
-def weather(city: str) -> str:
-    """Return the weather in a city."""
-    return f"snow in {city}"
 
 
 @pytest.fixture

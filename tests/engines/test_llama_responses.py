@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 import pytest
-from pydantic import JsonValue
 
-from holdfast import AgentDefinition, tool
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.policies import JsonSchemaFormat
-from holdfast.local import LocalDriver
 from holdfast.models import OpenAIResponses, ProviderSettings
 from holdfast.runtime.answer_check import checked
-from holdfast.testing import assert_every_call_answered
 from tests.activities.asking import request
 from tests.engines.engine import Llama
+from tests.engines.forecast import TOWN, forecast_by
 
 pytestmark = [pytest.mark.engines]
-
-
-@tool
-def weather(city: str) -> str:
-    """Return the weather in a city."""
-    return f"snow in {city}"
 
 
 @pytest.fixture
@@ -48,22 +38,10 @@ async def test_it_answers_in_words_and_counts_what_it_counts(
 
 
 async def test_its_tool_calls_run_and_their_results_go_back(model: OpenAIResponses) -> None:
-    agent = AgentDefinition(name="forecaster", llm=LLM(temperature=0, max_output_tokens=60), tools=("weather",))
-    state = await LocalDriver(agent, tools=[weather], model=model).execute("What is the weather in Paris?")
-    first = state.step_executions[0].step.tool_executions[0]
-    assert (first.call.arguments, first.result) == ({"city": "Paris"}, "snow in Paris")
-    assert_every_call_answered(state)
-    assert "snow" in state.final_response
+    await forecast_by(model)
 
 
 async def test_it_ignores_a_schema_and_does_not_say_that_the_limit_cut_its_answer(model: OpenAIResponses) -> None:
-    schema: dict[str, JsonValue] = {
-        "type": "object",
-        "properties": {"city": {"const": "Paris"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    }
-    form = JsonSchemaFormat(name="town", json_schema=schema, strict=True)
-    answer = await model(request(llm=LLM(temperature=0), response_format=form, max_output_tokens=24))
-    assert checked(answer, form).format_problem
+    answer = await model(request(llm=LLM(temperature=0), response_format=TOWN, max_output_tokens=24))
+    assert checked(answer, TOWN).format_problem
     assert (answer.finish_reason, answer.usage.output_tokens) == ("completed", 24)
