@@ -88,6 +88,11 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         message_file(tmp_path)
     with pytest.raises(InvalidInput, match="cannot be attached: No such file"):
         message_file(tmp_path / "none.pdf")
+    for wild in ("\x1b[31m\u202egreen.pdf", "\udcff.pdf", "x" * 5_000, "a\0b"):
+        with pytest.raises(InvalidInput, match="cannot be attached") as refused:
+            message_file(tmp_path / wild)
+        assert str(refused.value).isprintable()
+        assert len(str(refused.value)) < 400
     os.mkfifo(tmp_path / "pipe.pdf")
     with pytest.raises(InvalidInput, match="is not a regular file"):
         message_file(tmp_path / "pipe.pdf")

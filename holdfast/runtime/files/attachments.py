@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ObjectMissing, StorageFailed
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.attachments import (
     ATTACHED_BYTES_MAX,
@@ -39,6 +39,9 @@ MARGIN_SECONDS: Final = 2.0
 """How much of a call's time must remain when its files are stored; a quarter of it where there is less."""
 
 CAUSE_CHARS_MAX: Final = 300
+
+PATH_SHOWN_CHARS_MAX: Final = 300
+"""How much of a path, its end, errors show."""
 
 READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -144,16 +147,17 @@ def attachment_store(records: object) -> AttachmentStore:
 
 def read_file(path: Path) -> tuple[bytes, str]:
     """Return the bytes of a file, at most one more than are kept, and its name. Raises InvalidInput."""
+    where = printable(str(path))[-PATH_SHOWN_CHARS_MAX:]
     try:
-        _refuse_special(path, path.stat())  # to open a device may do something
+        _refuse_special(where, path.stat())  # to open a device may do something
         # without O_NONBLOCK a pipe that has taken the file's place would wait for its other end
         with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  # of a descriptor
-            _refuse_special(path, os.fstat(file.fileno()))
+            _refuse_special(where, os.fstat(file.fileno()))
             data: bytes | None = file.read(ATTACHMENT_BYTES_MAX + 1)
             return data or b"", path.name  # some files of the kernel have nothing yet
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInput(f"{path} cannot be attached: {why}") from None
+        raise InvalidInput(f"{where} cannot be attached: {why}") from None
 
 
 def content_of(content: object) -> bytes | Path:
@@ -169,9 +173,9 @@ def content_of(content: object) -> bytes | Path:
     raise InvalidInput(f"a file is given by its path or its bytes, not by {kind}")
 
 
-def _refuse_special(path: Path, of: os.stat_result) -> None:
+def _refuse_special(where: str, of: os.stat_result) -> None:
     if not (stat.S_ISREG(of.st_mode) or stat.S_ISDIR(of.st_mode)):
-        raise InvalidInput(f"{path} is not a regular file; attach a file or bytes")
+        raise InvalidInput(f"{where} is not a regular file; attach a file or bytes")
 
 
 def _described(data: bytes, name: str | None, media_type: str | None, number: int) -> Attachment:
