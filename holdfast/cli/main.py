@@ -57,6 +57,7 @@ from holdfast.cli.help_format import Group, with_plain_flags
 from holdfast.cli.options import WithLatest
 from holdfast.cli.shell_completion import Shell, install_script, prepare_completion, print_script
 from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.safe_text import printable
 from holdfast.runtime.process_exit import leave
 
 INTERRUPTED: Final = 130
@@ -197,7 +198,8 @@ def _report(error: HoldfastError) -> int:
 
 def _to_stderr(text: str) -> None:
     with suppress(OSError):  # there is nowhere else to say it
-        sys.stderr.write(f"error: {text}\n")
+        # an error may repeat what a model, a tool or a file's name has in it
+        sys.stderr.write(f"error: {printable(text)}\n")
         sys.stderr.flush()
 
 

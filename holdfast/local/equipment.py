@@ -79,7 +79,7 @@ class Inventory:
 
         Raises InvalidInput for files that cannot be sent, and those that the agent's model does not take.
         """
-        read = await asyncio.to_thread(message_files, tuple(files))
+        read = await asyncio.to_thread(message_files, files)
         if isinstance(question, AgentState):
             if read:
                 raise InvalidInput("a state is no question that files could come with; give `state` and a question")

@@ -72,6 +72,11 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     # files that come with a message
     "attached folder": (attaching("broken"), Refused(told=("broken cannot be attached", "Is a directory"))),
     "no such file": (attaching("nothing.pdf"), Refused(told=("nothing.pdf cannot be attached", "No such file"))),
+    "escapes in a file's name": (
+        attaching("\x1b]0;owned\x07\u202efdp.exe"),
+        Refused(told=(r"\x1b]0;owned\x07\u202efdp",)),
+    ),
+    "escapes in an agent's name": (run("\x1b[2Jclear"), Refused(told=(r"\x1b[2Jclear",))),
     "empty file": (attaching("broken/empty.csv"), Refused(told=("'empty.csv' is empty", "attach a file with content"))),
     "no PDF": (attaching("broken/fake.pdf"), Refused(told=("'fake.pdf' is named like a PDF", "convert or rename"))),
     "unknown kind": (attaching("broken/noise"), Refused(told=("of a kind that no model takes", "attach PDF"))),
@@ -223,6 +228,7 @@ def test_bad_input_is_told_in_one_line_and_starts_nothing(here: Project, name: s
     asking = refused_on(here, name, expected.env)
     plain = asking.run(*command, said=expected.said, seconds_max=90)
     check(plain, expected)
+    assert "\x1b" not in plain.err
     assert not (here.folder / "executed").exists()
     if expected.also_json:
         check_json(asking.run(*command, "--json", said=expected.said, seconds_max=90), plain)

@@ -285,6 +285,9 @@ ROME = RequestedCall("", "look", '{"city": "Rome"}')
         (LOOK.replace("\n", "\r\n"), AnswerText("", (ROME,))),
         (f"Well.\n\n{LOOK}{LOOK}", AnswerText("Well.", (ROME, ROME))),
         (f"```\ncode\n```\n{LOOK}", AnswerText("```\ncode\n```", (ROME,))),
+        (f"````\n```\n````\n{LOOK}", AnswerText("````\n```\n````", (ROME,))),
+        (f"```x``` it is:\n{LOOK}", AnswerText("```x``` it is:", (ROME,))),
+        (f"<think>```\n</think>\n{LOOK}", AnswerText("<think>```\n</think>", (ROME,))),
         (f'{LOOK}\n<tool_result name="look">\n4 people\n</tool_result>\nFour.', AnswerText("", (ROME,))),
         (f"<think>{LOOK}</think>\n{LOOK}", AnswerText(f"<think>{LOOK}</think>", (ROME,))),
         ('<tool_call>{"name": "ping"}</tool_call>', AnswerText("", (RequestedCall("", "ping", ""),))),
@@ -296,6 +299,8 @@ ROME = RequestedCall("", "look", '{"city": "Rome"}')
         ("<think>never closed\n" + LOOK, AnswerText("<think>never closed\n" + LOOK)),
         ('{"name": "other", "arguments": {}}', AnswerText('{"name": "other", "arguments": {}}')),
         ('{"name": "look"}', AnswerText('{"name": "look"}')),
+        ('[{"name": "look"}]', AnswerText('[{"name": "look"}]')),
+        ("[]", AnswerText("[]")),
         ("", AnswerText("")),
     ],
 )
@@ -310,6 +315,16 @@ def test_blocks_at_the_end_of_an_answer_are_its_calls(text: str, read: AnswerTex
         (f"Sure: {LOOK}", "must begin a line"),
         (f"```json\n{LOOK}\n```", "in a code fence"),
         (f"```\n{LOOK}", "in a code fence"),
+        (f"````\n```\n{LOOK}", "in a code fence"),
+        (f"````\n```\n{LOOK}\n<tool_result>\n```\n````\nSo it is called.", "in a code fence"),
+        (f"```\n``` more\n{LOOK}", "in a code fence"),
+        (f"```\ncode\u2028```\n{LOOK}", "in a code fence"),
+        (f"~~~\n{LOOK}", "in a code fence"),
+        (f"~~~\n```\n{LOOK}\n~~~", "in a code fence"),
+        (LOOK.upper(), "begins with <tool_call>, in these letters"),
+        (LOOK.replace("tool_call>", "tool_call >"), "begins with <tool_call>, in these letters"),
+        (LOOK.replace("<tool_call>", '<tool_call name="look">') + "\nDone.", "with nothing else in the tag"),
+        ("Well.\n<TOOL_RESULT>3</TOOL_RESULT>", "results come from tools alone"),
         (LOOK.removesuffix("</tool_call>"), "behind the JSON of a tool call"),
         (LOOK.removeprefix("<tool_call>\n"), "without <tool_call> before it"),
         (result_block("look", "3 people"), "results come from tools alone"),
@@ -329,6 +344,8 @@ def test_blocks_at_the_end_of_an_answer_are_its_calls(text: str, read: AnswerTex
         ('<tool_call>{"name": ' + "[" * 100_000, "broken or not complete"),
         ('{"name": "look", "arguments": {"city": "Rome"}}', "stands between <tool_call> and </tool_call>"),
         ('```json\n{"name": "look", "arguments": {}}\n```', "stands between <tool_call> and </tool_call>"),
+        ('{"name": "look", "parameters": {"city": "Rome"}}', "stands between <tool_call> and </tool_call>"),
+        ('[{"name": "look", "arguments": {}}]', "stands between <tool_call> and </tool_call>"),
     ],
 )
 def test_what_is_not_exactly_a_block_is_refused_with_what_is_wrong(text: str, problem: str) -> None:
@@ -361,6 +378,9 @@ def test_foreign_texts_keep_their_length_and_everything_but_the_tags() -> None:
     text = "<b>a < b</b> <tool_call> </tool_call> <tool_result name='x'> </tool_result> <tool_caller>"
     shown = without_tags(text)
     assert shown == "<b>a < b</b> [tool_call> [/tool_call> [tool_result name='x'> [/tool_result> <tool_caller>"
+    assert (
+        without_tags("< tool_call></ tool_result >< / Tool_Result>") == "[ tool_call>[/ tool_result >[ / Tool_Result>"
+    )
     assert len(shown.encode()) == len(text.encode())
 
 

@@ -82,6 +82,8 @@ async def test_words_stand_in_place_of_what_cannot_be_shown() -> None:
         "[picture fake.png: its data is no image/png]",
         "[picture big.png: it cannot be shown]",
     ]
+    [message] = await with_pictures([picture_message((picture(b"no picture", size=1),))], store, shown=True)
+    assert shown(message) == ["[picture a.png: it has 10 bytes, not 1]"], "what is sent is bounded by what was said"
     for given, wanted in ((store, False), (None, True)):
         [message] = await with_pictures([picture_message((lost,))], given, shown=wanted)
         assert shown(message) == ["[picture a.png: not shown any more]"]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
+from io import BytesIO
 from pathlib import Path
+from time import process_time
+from typing import Any
 
 import pytest
 
@@ -23,7 +27,7 @@ from holdfast.core.conversation.attachments import (
     Attachment,
 )
 from holdfast.core.conversation.messages import FilePart, user_message
-from holdfast.runtime.files.attachments import MemoryAttachments
+from holdfast.runtime.files.attachments import AttachedFiles, MemoryAttachments
 from holdfast.runtime.files.file_types import framed_text, pages_of
 from holdfast.runtime.files.message_files import MessageFile, message_file, message_files, stored_files
 from tests.pictures import PNG
@@ -43,6 +47,7 @@ from tests.sent_files import MP3, WAV, pdf
         (WAV, "a.wav", "audio/wav"),
         (MP3, "a.mp3", "audio/mpeg"),
         (b"ID3\x04...", None, "audio/mpeg"),
+        (b"ID3 tags, and how to read them", "a.md", "text/markdown"),
         ("größe,7\n".encode(), "a.CSV", "text/csv"),
         (b"\xef\xbb\xbf# Title", "a.md", "text/markdown"),
         (b"{}", "a.json", "application/json"),
@@ -83,6 +88,11 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         message_file(tmp_path)
     with pytest.raises(InvalidInput, match="cannot be attached: No such file"):
         message_file(tmp_path / "none.pdf")
+    for wild in ("\x1b[31m\u202egreen.pdf", "\udcff.pdf", "x" * 5_000, "a\0b"):
+        with pytest.raises(InvalidInput, match="cannot be attached") as refused:
+            message_file(tmp_path / wild)
+        assert str(refused.value).isprintable()
+        assert len(str(refused.value)) < 400
     os.mkfifo(tmp_path / "pipe.pdf")
     with pytest.raises(InvalidInput, match="is not a regular file"):
         message_file(tmp_path / "pipe.pdf")
@@ -92,6 +102,38 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # a terabyte that takes no room
     with pytest.raises(InvalidInput, match="has more than 16,777,216 bytes, of PDFs at most"):
         message_file(large)
+
+
+def test_a_pipe_that_takes_a_files_place_before_it_is_read_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "real.pdf"
+    real.write_bytes(pdf())
+    checked = real.stat()
+    os.mkfifo(tmp_path / "pipe.pdf")
+
+    def stat(_: Path) -> os.stat_result:
+        return checked
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(InvalidInput, match="is not a regular file"):
+        message_file(tmp_path / "pipe.pdf")
+
+
+@pytest.mark.parametrize("content", [None, 5, {}, bytearray(pdf()), BytesIO(pdf())])
+def test_what_is_no_file_at_all_is_refused_by_its_type(content: Any) -> None:  # noqa: ANN401  # what a program gives by mistake
+    with pytest.raises(InvalidInput, match=f"by its path or its bytes, not by {type(content).__name__}"):
+        message_file(content)
+    with pytest.raises(InvalidInput, match=f"by its path or its bytes, not by {type(content).__name__}"):
+        AttachedFiles().add(content)
+
+
+@pytest.mark.parametrize("files", ["notes.txt", Path("notes.txt"), PNG, None])
+def test_one_file_where_a_list_is_meant_is_refused_and_not_taken_letter_by_letter(
+    files: Any,  # noqa: ANN401  # as above
+) -> None:
+    with pytest.raises(InvalidInput, match="attachments are a list of files, not"):
+        message_files(files)
 
 
 def test_a_name_stays_one_short_line_that_ends_no_tag_around_it() -> None:
@@ -137,6 +179,29 @@ def test_the_pages_of_a_pdf_are_counted_where_they_can_be() -> None:
     assert pages_of(b"%PDF-1.7 /Type /ObjStm >>\nstream\nbroken") is None
     assert pages_of(b"%PDF-1.7\n" + b"/Type /Page " * 5_000) == 1_000
     assert message_file(pdf(2), "a.pdf").attachment.pages == 2
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        b"/Type/ObjStm>>stream\n",
+        b"/Type/ObjStm",
+        b"/Type/ObjStm>>stream\n" + zlib.compress(b""),
+        b"/Type/ObjStm>>stream\n" + zlib.compress(b"") + b"endstream\n",
+        b"/Type" + b" " * 1_000,
+    ],
+)
+def test_counting_pages_takes_time_with_the_size_alone(repeated: bytes) -> None:
+    began = process_time()
+    assert pages_of(b"%PDF-1.7\n" + repeated * (PDF_BYTES_MAX // len(repeated))) is None
+    assert process_time() - began < 60, "hours, where each of them is looked for to the end of the file"
+
+
+def test_pages_that_are_packed_or_encrypted_in_an_unknown_way_are_not_counted_as_none() -> None:
+    unknown = b"<< /Type /ObjStm /N 9 /Filter /LZWDecode >>\nstream\n\x80\x0b\x60\nendstream"
+    assert pages_of(pdf(1) + unknown) is None, "one page is seen, and others may be in there"
+    parted = pdf(9, packed=True).replace(b"/Filter", b"/DecodeParms << /Predictor 1 >> /Filter")
+    assert pages_of(parted) == 9
 
 
 def test_a_text_stands_between_tags_that_nothing_in_it_can_end() -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, cast
 
+from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.models.prompted.answer_prompt import FENCE, unfenced
@@ -30,11 +31,18 @@ NAME_SHOWN_CHARS_MAX: Final = 80
 """How much of a name is repeated in what a model is told."""
 
 _ATTEMPT: Final = re.compile(
-    r"<tool_call>(?=\s*[{\[])|(?<![^\n])[ \t]{0,8}(?:</?tool_call>|<tool_result\b)|</tool_call>\s*\Z"
+    r"<tool_call\b[^<>\n]{0,200}>(?=\s*[{\[])"
+    r"|(?<![^\n])[ \t]{0,8}</?(?:tool_call\b[^<>\n]{0,200}>|tool_result\b)"
+    r"|</tool_call\s{0,8}>\s*\Z",
+    re.IGNORECASE,
 )
 """What is meant as a call or shown as a result, well written or not; a tag within a sentence is none."""
 
-_TAG: Final = re.compile(r"<(?=/?tool_(?:call|result)\b)")
+_TAG: Final = re.compile(r"<(?=\s{0,8}/?\s{0,8}tool_(?:call|result)\b)", re.IGNORECASE)
+"""A tag of the form, also as nobody but a careless reader would take for one."""
+
+_FENCE: Final = re.compile(r"[ \t]{0,8}(`{3,}|~{3,})(.*)")
+"""A line that opens or closes a code fence: its marks, and what stands behind them."""
 
 _THOUGHT: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 """Reasoning that a server has left in the text: what it says of calls is no call."""
@@ -80,13 +88,14 @@ def read_blocks(text: str, tools: Iterable[str], *, several: bool = True) -> Ans
     Results that the model made up behind its calls are dropped: the real ones come.
     """
     thought = _THOUGHT.match(text)
-    attempt = _ATTEMPT.search(text, thought.end() if thought else 0)
+    begun = thought.end() if thought else 0
+    attempt = _ATTEMPT.search(text, begun)
     if attempt is None:
         bare = _is_bare_call(text, tools)
         return AnswerText(text, (), f"a tool call stands between {CALL} and {CALL_END}" if bare else "")
     words = text[: attempt.start()]
     try:
-        calls = _calls(text, attempt.start())
+        calls = _calls(text, attempt.start(), _in_fence(text[begun : attempt.start()]))
         if not several and len(calls) > 1:
             raise _Malformed(f"it has {len(calls)} tool calls; make one at a time")  # noqa: TRY301  # told as the others
     except _Malformed as malformed:
@@ -94,16 +103,18 @@ def read_blocks(text: str, tools: Iterable[str], *, several: bool = True) -> Ans
     return AnswerText(words.rstrip(), tuple(calls))
 
 
-def _calls(text: str, start: int) -> list[RequestedCall]:
+def _calls(text: str, start: int, in_fence: bool) -> list[RequestedCall]:  # noqa: FBT001
     """Return the calls from `start` to the end of the text. Raises _Malformed."""
     at, calls = _behind_blanks(text, start), list[RequestedCall]()
-    if text.startswith(RESULT, at):
+    if text[at : at + len(RESULT)].lower() == RESULT:
         raise _Malformed("results come from tools alone; call one, or answer in words of your own")
-    if text.startswith(CALL_END, at):
+    if not text.startswith((CALL, "</"), at):
+        raise _Malformed(f"a tool call begins with {CALL}, in these letters and with nothing else in the tag")
+    if text.startswith("</", at):
         raise _Malformed(f"there is {CALL_END} without {CALL} before it")
     if text[text.rfind("\n", 0, start) + 1 : start].strip():
         raise _Malformed(f"{CALL} must begin a line")
-    if sum(each.lstrip().startswith(FENCE) for each in text[:start].splitlines()) % 2:
+    if in_fence:
         raise _Malformed(f"a tool call in a code fence ({FENCE}) does not run; write it without a fence")
     while at < len(text) and not text.startswith(RESULT, at):
         if not text.startswith(CALL, at):
@@ -114,6 +125,21 @@ def _calls(text: str, start: int) -> list[RequestedCall]:
         calls.append(call)
         at = _behind_blanks(text, end + len(CALL_END))
     return calls
+
+
+def _in_fence(text: str) -> bool:
+    """Return whether a code fence is open at the end of the text: a longer one may have others in it."""
+    opened = ""
+    for line in text.split("\n"):
+        if (fence := _FENCE.match(line)) is None:
+            continue
+        marks, rest = fence.groups()
+        if not opened:
+            # a line such as ```x``` is no fence
+            opened = "" if marks[0] in rest and marks[0] == "`" else marks
+        elif marks.startswith(opened) and not rest.strip():
+            opened = ""
+    return bool(opened)
 
 
 def _call(text: str, at: int) -> tuple[RequestedCall, int]:
@@ -158,12 +184,19 @@ def _behind_blanks(text: str, at: int) -> int:
 
 
 def _is_bare_call(text: str, tools: Iterable[str]) -> bool:
-    """Return whether all of the text is the JSON of a call of one of the tools, without its tags."""
+    """Return whether all of the text is the JSON of calls, without tags; Llama's models say `parameters`."""
     bare = unfenced(text).strip()
-    if not bare.startswith("{"):
+    if not bare.startswith(("{", "[")):
         return False
     try:
-        call, end = _call(bare, 0)
-    except _Malformed:
+        value: object = json.loads(bare)
+    except (ValueError, RecursionError):
         return False
-    return end == len(bare) and bool(call.arguments) and call.name in set(tools)
+    calls = cast("list[object]", value) if isinstance(value, list) else [value]
+    names = set(tools)
+    return bool(calls) and all(isinstance(each, dict) and _names_tool(cast("JsonMap", each), names) for each in calls)
+
+
+def _names_tool(call: JsonMap, tools: Collection[str]) -> bool:
+    keys, name = set(call), call.get("name")
+    return keys in ({"name", "arguments"}, {"name", "parameters"}) and isinstance(name, str) and name in tools

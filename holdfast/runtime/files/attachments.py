@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import os
 import stat
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 from pydantic import ValidationError
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ObjectMissing, StorageFailed
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.safe_text import clamped, printable
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.attachments import (
     ATTACHED_BYTES_MAX,
@@ -37,6 +39,11 @@ MARGIN_SECONDS: Final = 2.0
 """How much of a call's time must remain when its files are stored; a quarter of it where there is less."""
 
 CAUSE_CHARS_MAX: Final = 300
+
+PATH_SHOWN_CHARS_MAX: Final = 300
+"""How much of a path, its end, errors show."""
+
+READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """The most that an in-process run without a record store keeps of its tools' files."""
@@ -67,7 +74,8 @@ class AttachedFiles:
         self, content: bytes | str | FilePath, name: str | None = None, media_type: str | None = None
     ) -> Attachment:
         """Take a file, given by its bytes or its path. Raises InvalidInput for one that cannot be kept."""
-        data, own_name = (content, None) if isinstance(content, bytes) else read_file(Path(content))
+        given = content_of(content)
+        data, own_name = (given, None) if isinstance(given, bytes) else read_file(given)
         name = own_name if name is None else name
         with self._lock:
             if self._closed:
@@ -139,15 +147,35 @@ def attachment_store(records: object) -> AttachmentStore:
 
 def read_file(path: Path) -> tuple[bytes, str]:
     """Return the bytes of a file, at most one more than are kept, and its name. Raises InvalidInput."""
+    where = printable(str(path))[-PATH_SHOWN_CHARS_MAX:]
     try:
-        kind = path.stat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # to open a pipe would wait for its other end
-            raise InvalidInput(f"{path} is not a regular file; attach a file or bytes")
-        with path.open("rb") as file:
-            return file.read(ATTACHMENT_BYTES_MAX + 1), path.name
+        _refuse_special(where, path.stat())  # to open a device may do something
+        # without O_NONBLOCK a pipe that has taken the file's place would wait for its other end
+        with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  # of a descriptor
+            _refuse_special(where, os.fstat(file.fileno()))
+            data: bytes | None = file.read(ATTACHMENT_BYTES_MAX + 1)
+            return data or b"", path.name  # some files of the kernel have nothing yet
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInput(f"{path} cannot be attached: {why}") from None
+        raise InvalidInput(f"{where} cannot be attached: {why}") from None
+
+
+def content_of(content: object) -> bytes | Path:
+    """Return a file as it was given: its bytes or its path. Raises InvalidInput for anything else."""
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str | PathLike):
+        try:
+            return Path(cast("str | PathLike[str]", content))
+        except TypeError:  # a path of bytes
+            pass
+    kind = type(cast("object", content)).__name__
+    raise InvalidInput(f"a file is given by its path or its bytes, not by {kind}")
+
+
+def _refuse_special(where: str, of: os.stat_result) -> None:
+    if not (stat.S_ISREG(of.st_mode) or stat.S_ISDIR(of.st_mode)):
+        raise InvalidInput(f"{where} is not a regular file; attach a file or bytes")
 
 
 def _described(data: bytes, name: str | None, media_type: str | None, number: int) -> Attachment:

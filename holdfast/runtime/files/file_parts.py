@@ -111,6 +111,8 @@ async def _read(store: AttachmentStore | None, file: Attachment) -> tuple[Part, 
         return (_placeholder(file, "the record store does not have it any more"),)
     except ObjectDamaged:
         return (_placeholder(file, "the record store has it damaged"),)
+    if len(data) > file.size:  # what is sent is bounded, and counted, by the sizes that the state has
+        return (_placeholder(file, f"it has {len(data):,} bytes, not {file.size:,}"),)
     if not is_what_it_says(data, file.media_type):
         return (_placeholder(file, f"its data is no {file.media_type}"),)
     encoded = base64.b64encode(data).decode()

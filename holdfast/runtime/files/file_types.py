@@ -60,11 +60,21 @@ MP3_LAYER_3: Final = 0xE2
 UNPACKED_BYTES_MAX: Final = 8_000_000
 """How much of a PDF's packed objects is unpacked to count its pages; beyond it they count as unknown."""
 
-_PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+DICTIONARY_BYTES: Final = 1_000
+"""How far behind its type the data of a PDF's packed objects may begin."""
+
+ID3_VERSIONS: Final = (2, 3, 4)
+"""The versions of the tag before a sound; a text may begin with `ID3` as well."""
+
+_PAGE: Final = re.compile(rb"/Type\s{0,16}/Page(?![A-Za-z])")
 """A page's object; `/Pages` is a node of the tree above them."""
 
-_OBJECTS: Final = re.compile(rb"/Type\s*/ObjStm[^>]{0,500}>>\s*stream\r?\n", re.DOTALL)
-"""The beginning of an object stream: since PDF 1.5 objects, pages among them, may be packed together."""
+_OBJECTS: Final = re.compile(rb"/Type\s{0,16}/ObjStm")
+"""The type of an object stream: since PDF 1.5 objects, pages among them, may be packed together."""
+
+_STREAM: Final = b"stream"
+_STREAM_END: Final = b"endstream"
+_LINE_END: Final = re.compile(rb"\r?\n")
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Control characters that are neither a line end nor a tab."""
@@ -84,7 +94,8 @@ def marked_type(data: bytes) -> str | None:
     if head.startswith(b"%PDF-"):
         return PDF_TYPE
     is_frame = len(head) > 1 and head[0] == MP3_SYNC and head[1] & MP3_LAYER_MASK == MP3_LAYER_3
-    return "audio/mpeg" if is_frame or head.startswith(b"ID3") else None
+    is_tagged = head.startswith(b"ID3") and head[3:4] != b"" and head[3] in ID3_VERSIONS
+    return "audio/mpeg" if is_frame or is_tagged else None
 
 
 def is_what_it_says(data: bytes, media_type: str) -> bool:
@@ -145,27 +156,42 @@ def pdf_name(part: FilePart) -> str:
 
 
 def pages_of(data: bytes) -> int | None:
-    """Return how many pages a PDF has, by the page objects in it; none where they cannot be counted."""
-    count = len(_PAGE.findall(data))
+    """Return how many pages a PDF has, by the page objects in it; none where they cannot be counted.
+
+    The time grows with the size alone, whatever is in it: a tool may have the file from anywhere.
+    """
+    count = sum(1 for _ in _PAGE.finditer(data))
     left = UNPACKED_BYTES_MAX
-    for objects in _packed_objects(data):
-        unpacked = _unpacked(objects, left)
+    for packed in _packed_objects(data):
+        unpacked = _unpacked(packed, left)
+        if unpacked is None:
+            return None
         left -= len(unpacked)
         if left <= 0:
             return None
-        count += len(_PAGE.findall(unpacked))
+        count += sum(1 for _ in _PAGE.finditer(unpacked))
     return min(count, PDF_PAGES_MAX) or None
 
 
 def _packed_objects(data: bytes) -> Iterator[bytes]:
-    """Yield the packed streams of objects, each with what stands behind it."""
-    for match in _OBJECTS.finditer(data):
-        end = data.find(b"endstream", match.end())
-        yield data[match.end() : end if end >= 0 else len(data)]
+    """Yield the packed streams of objects; none of them begins within the one before it."""
+    place = 0
+    while (match := _OBJECTS.search(data, place)) is not None:
+        place = match.end()
+        stream = data.find(_STREAM, place, place + DICTIONARY_BYTES)
+        if stream < 0:
+            continue
+        place = stream + len(_STREAM)
+        if (line_end := _LINE_END.match(data, place)) is not None:
+            place = line_end.end()
+        start, end = place, data.find(_STREAM_END, place)
+        place = end if end >= 0 else len(data)
+        yield data[start:place]
 
 
-def _unpacked(objects: bytes, bytes_max: int) -> bytes:
+def _unpacked(packed: bytes, bytes_max: int) -> bytes | None:
+    """Return the beginning of a packed stream; none for one that is packed or encrypted in another way."""
     try:
-        return zlib.decompressobj().decompress(objects, bytes_max)
-    except zlib.error:  # packed or encrypted in another way
-        return b""
+        return zlib.decompressobj().decompress(packed, bytes_max)
+    except zlib.error:
+        return None

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from typing import Final, TypeAlias
+from os import PathLike
+from typing import Final, TypeAlias, cast
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.attachments import (
@@ -25,7 +25,7 @@ from holdfast.core.conversation.attachments import (
 )
 from holdfast.core.tools.tool_context import FilePath
 from holdfast.core.wire.record_store import AttachmentStore
-from holdfast.runtime.files.attachments import ending_of, read_file
+from holdfast.runtime.files.attachments import content_of, ending_of, read_file
 from holdfast.runtime.files.file_types import kind_by_name, marked_type, pages_of, text_of, type_by_name
 
 SHOWN_CHARS_MAX: Final = 120
@@ -55,7 +55,8 @@ def message_file(content: bytes | str | FilePath, name: str | None = None) -> Me
     `name` is what the model is told that it is called, by default the path's last part. Raises InvalidInput for what no
     model takes, and for what cannot be read.
     """
-    data, own_name = (content, None) if isinstance(content, bytes) else read_file(Path(content))
+    file = content_of(content)
+    data, own_name = (file, None) if isinstance(file, bytes) else read_file(file)
     given = own_name if name is None else name
     shown = "the file" if given is None else repr(given[-SHOWN_CHARS_MAX:])
     if not data:
@@ -83,6 +84,7 @@ def message_file(content: bytes | str | FilePath, name: str | None = None) -> Me
 
 def message_files(files: Iterable[GivenFile]) -> tuple[MessageFile | Attachment, ...]:
     """Return the files of one message, read and checked. One that comes twice counts once. Raises InvalidInput."""
+    _check_several(files)
     read: list[MessageFile | Attachment] = []
     size, digests = 0, set[str]()
     for each in files:
@@ -103,10 +105,17 @@ def message_files(files: Iterable[GivenFile]) -> tuple[MessageFile | Attachment,
 
 async def stored_files(files: Iterable[GivenFile], store: AttachmentStore) -> tuple[Attachment, ...]:
     """Return the files of one message, stored. Raises InvalidInput before any is; StorageFailed."""
-    read = await asyncio.to_thread(message_files, tuple(files))
+    read = await asyncio.to_thread(message_files, files)
     new = {each.attachment.digest: each.data for each in read if isinstance(each, MessageFile)}
     await asyncio.gather(*(store.write_attachment(data) for data in new.values()))
     return tuple(each if isinstance(each, Attachment) else each.attachment for each in read)
+
+
+def _check_several(files: object) -> None:
+    """Raise InvalidInput for one file where several are meant: a path would be taken letter by letter."""
+    if not isinstance(files, Iterable) or isinstance(files, str | bytes | PathLike):
+        kind = type(cast("object", files)).__name__
+        raise InvalidInput(f"attachments are a list of files, not {kind}; put a single file into a list")
 
 
 def _media_type(data: bytes, name: str, shown: str) -> str:
