@@ -55,11 +55,13 @@ class RouteRate:
     async def call(self, request: ModelRequest, ask: Callable[[], Awaitable[InferenceResponse]]) -> InferenceResponse:
         """Return what `ask` answers, once the limits let it through; while it waits, the listener is told why.
 
+        An answer that is resumed does not wait: it has been asked for, and its provider keeps it for minutes only.
         Raises as `ask` does, and ModelFailure, which costs nothing: after RATE_WAIT_SECONDS_MAX of waiting, and where
         another model can answer while the provider allows nothing for more than FALLBACK_PATIENCE_SECONDS.
         """
-        tokens = estimated_tokens(request)
-        await self._admit(request, tokens)
+        tokens = estimated_tokens(request) if request.resume is None else 0
+        if request.resume is None:
+            await self._admit(request, tokens)
         used = tokens
         try:
             with observing_responses(self.note):
@@ -121,7 +123,7 @@ class RouteRate:
     def _check_pause(self, request: ModelRequest) -> None:
         """Raise for a call that need not wait for a long pause, because another model can answer it."""
         left = self._paused_until - monotonic()
-        if request.may_fall_back and request.resume is None and left > FALLBACK_PATIENCE_SECONDS:
+        if request.may_fall_back and left > FALLBACK_PATIENCE_SECONDS:
             text = f"the provider of the route {self._route!r} allows nothing for another {left:.0f} s"
             raise ModelFailure(text, kind=ROUTE_RESTS, free=True)
 
