@@ -89,22 +89,12 @@ class RoutedModel(RoutingModel):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the answer of the route's model. Raises as that does; ModelFailure where it cannot be called."""
-        name = request.llm.model or ""
-        if request.may_fall_back:
+        name, choice = request.llm.model or "", self.choice(request.llm.model)
+        if request.may_fall_back and request.resume is None:  # what goes on at the provider is paid for
             self._rests.check(name)
-        try:
-            response = await self._answer(request)
-        except ModelFailure as failure:
-            self._rests.note(name, failure)
-            raise
-        self._rests.note(name, None)
-        return response
-
-    async def _answer(self, request: ModelRequest) -> InferenceResponse:
-        choice = self.choice(request.llm.model)
         if choice is None:
             try:
-                return await self._own(request)
+                return await self._asked(self._own, request, name)
             except ModelFailure as failure:
                 raise self._with_nearest(failure, request.llm.model) from failure.__cause__
         try:
@@ -113,11 +103,19 @@ class RoutedModel(RoutingModel):
             raise ModelFailure(error.message, kind=type(error).__name__, free=True) from None
         report(request, AnswerPart(sent=False, route=choice.name))  # for an answer that stays a part
         routed = _routed(request, choice)
-        if (rate := self._rate_of(choice)) is None:
-            response = checked_response(await model(routed))
-        else:
-            response = await rate.call(routed, partial(_checked_answer, model, routed))
+        ask, rate = partial(self._asked, model, routed, name), self._rate_of(choice)
+        response = await (ask() if rate is None else rate.call(routed, ask))
         return frozen.replace(response, route=choice.name)
+
+    async def _asked(self, model: Model, request: ModelRequest, name: str) -> InferenceResponse:
+        """Return the model's answer, and note how `name` has done: a wait for its rate limits is no failure."""
+        try:
+            response = checked_response(await model(request))
+        except ModelFailure as failure:
+            self._rests.note(name, failure)
+            raise
+        self._rests.note(name, None)
+        return response
 
     def choice(self, name: str | None) -> RouteChoice | None:
         """Return the route that `llm.model` means; none where the worker's own model answers.
@@ -254,10 +252,6 @@ class RoutedModel(RoutingModel):
         for end in ends:
             if end is not None:
                 raise end
-
-
-async def _checked_answer(model: Model, request: ModelRequest) -> InferenceResponse:
-    return checked_response(await model(request))
 
 
 def _model_of(choice: RouteChoice, environment: Mapping[str, str]) -> Model:

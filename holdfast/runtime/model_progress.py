@@ -185,7 +185,9 @@ class Progress:
         request = self._request
         if self.background is not None:
             return self._counted_in_background()
-        if request is None or not (self._sent or (lost and not self._over)):  # sent a moment later, maybe
+        # a lost one may have been sent a moment later; what is resumed was sent by an attempt before
+        was_sent = self._sent or (lost and not self._over) or (request is not None and request.resume is not None)
+        if request is None or not was_sent:
             return self._usage or NOTHING_USED
         # more may have arrived between the last heartbeat and the death
         more = HEARTBEAT_TOKENS_MAX if lost else 0

@@ -184,6 +184,14 @@ async def test_a_response_that_somebody_cancels_at_the_provider_is_a_failure(llm
     assert heard.lives_on == [True, False]
 
 
+async def test_a_response_that_came_to_nothing_is_no_empty_answer() -> None:
+    """OpenAI names six statuses today; another one without output is not taken for an answer."""
+    body = json.dumps({"id": "r", "model": "m", "status": "expired", "output": []})
+    failure = await failure_of(Reply(body=body), request(llm=LLMS[1]))
+    assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
+    assert "the response has the status 'expired'" in failure.message
+
+
 @pytest.mark.parametrize("hold_at", [None, 5])
 async def test_cancelling_twice_is_cancelling_once(hold_at: int | None) -> None:
     hold, heard = Hold(), Heard()

@@ -154,6 +154,7 @@ async def test_the_table_of_failures(row: Row) -> None:
         ("Wed, 21 Oct 2015 07:28:00 -0000", None),
         ("Fri, 31 Dec 9999 23:59:59 GMT", RETRY_AFTER_MAX.total_seconds()),
         ("Wed, 99 Foo 2015", None),
+        ("Wed, 21 Oct 99999999999 07:28:00 GMT", None),
     ],
 )
 async def test_retry_after_is_read_in_either_form_and_bounded(value: str, seconds: float | None) -> None:

@@ -215,6 +215,7 @@ async def test_a_refusal_in_words_is_the_answers_text() -> None:
         (UnexpectedModelBehavior("odd"), "UnusableAnswer", True),
         (ModelAPIError("m", "not JSON"), "UnusableAnswer", True),
         (ModelUnavailableError("m", "later", retry_after=3.0), "ProviderUnavailable", True),
+        (ModelUnavailableError("m", "much later", retry_after=1e20), "ProviderUnavailable", True),
         (ModelHTTPError.for_category(ModelQuotaExceededError, status_code=429, model_name="m"), "QuotaExceeded", False),
         (
             ModelHTTPError.for_category(ModelUnavailableError, status_code=403, model_name="m"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast import LLM, user_message
+from holdfast.core.agent.model import BackgroundAnswer
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.wire.endpoint_refusals import ROUTE_RESTS
@@ -97,3 +100,6 @@ async def test_only_calls_that_can_fall_back_meet_a_rest() -> None:
     assert len(asked) == FAILURES_BEFORE
     with pytest.raises(ModelFailure, match="moving house"):
         await model(ModelRequest(LLM(model="first"), "", (user_message("x"),), (), None))
+    with pytest.raises(ModelFailure, match="moving house") as resumed:
+        await model(replace(request, resume=BackgroundAnswer(response_id="resp_1", model="first")))
+    assert resumed.value.kind == "ProviderUnavailable", "what goes on at the provider is paid for"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, BackgroundAnswer, ModelRequest
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HEARTBEAT_TOKENS_MAX, HIDDEN_TOKENS_MAX
 from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX, PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.usage import Usage
@@ -147,6 +147,16 @@ def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing
     second = Progress.after([put_aside.details()], 2)
     second.count_unreported(ASKED)
     assert second.failed_usage == Usage()
+
+
+def test_an_answer_that_is_resumed_was_sent_before_and_counts_however_early_it_is_given_up() -> None:
+    resumed = sending(replace(ASKED, resume=BackgroundAnswer(response_id="resp_1")), 2)
+    resumed.add(AnswerPart(response_id="resp_1", lives_on=True))
+    resumed.add(AnswerPart(sent=False, route="large"))
+    resumed.give_up(None, ended=True)
+    partial = resumed.partial()
+    assert partial is not None
+    assert partial.usage == estimated(100, HIDDEN_TOKENS_MAX)
 
 
 def test_attempts_that_were_lost_before_their_first_heartbeat_count_once_their_size_is_known() -> None:

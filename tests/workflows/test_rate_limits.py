@@ -25,6 +25,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import INFERENCE_ACTIVITY, limited_queue
+from holdfast.core.wire.endpoint_refusals import ROUTE_RESTS
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import RateLimits, Route
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
@@ -252,6 +253,22 @@ async def test_a_wait_in_the_queue_takes_nothing_of_the_patience_with_the_endpoi
     times = [each.started_at for each in endpoint.requests]
     assert ran.state.final_response == "done"
     assert times[2] - times[0] >= 3.0
+
+
+async def test_a_run_falls_back_where_its_provider_allows_nothing_for_minutes(settings: Settings) -> None:
+    refused = Reply(status=429, text="slow down", headers={"retry-after": "300"})
+    fallback = AgentDefinition(name="clerk", llm=LLM.model_validate({"model": "large", "fallback": ["small"]}))
+    async with (
+        FakeOpenAI(lambda body: refused if body["model"] == "m" else say("done")) as endpoint,
+        worker(settings, endpoint, {"requests_per_minute": 6_000}) as client,
+    ):
+        async with asyncio.timeout(90):
+            states = [(await client.run(fallback, "go")).state for _ in range(2)]
+    assert [each.final_response for each in states] == ["done", "done"]
+    errors = [each.steps[0].fallbacks[0].error for each in states]
+    assert [each.type for each in errors] == [ROUTE_RESTS, ROUTE_RESTS]
+    assert all("allows nothing for another" in each.message for each in errors)
+    assert sum(each.body["model"] == "m" for each in endpoint.requests) == 1
 
 
 async def test_only_calls_to_limited_routes_leave_their_workers_queue(settings: Settings) -> None:

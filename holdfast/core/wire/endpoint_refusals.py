@@ -140,7 +140,7 @@ def retry_after(value: str | None, at: datetime) -> timedelta | None:
     if wait is None:
         try:
             wait = parsedate_to_datetime(value) - at
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
     return _bounded(wait)
 

@@ -37,8 +37,8 @@ POLL_SECONDS_MAX: Final = 30.0
 FAILURES_MAX: Final = 5
 """How many connections in a row may bring nothing before the attempt fails. The next one resumes the response."""
 
-GONE: Final = 404
-"""The status of a request for a response that the provider does not have any more."""
+GONE: Final = (404, 410)
+"""The statuses of a request for a response that the provider does not have any more."""
 
 
 class BackgroundCall:
@@ -148,7 +148,7 @@ class BackgroundCall:
 
     def _check_refusal(self, error: ErrorStatus) -> None:
         """Raise for a response that is not there any more: it is over, whatever became of it."""
-        if error.status == GONE:
+        if error.status in GONE:
             report(self._request, AnswerPart(unseen=True, lives_on=False))
             raise AnswerGone from error
 

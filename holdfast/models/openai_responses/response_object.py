@@ -28,6 +28,11 @@ CUT: Final = {"max_output_tokens": "length"}
 UNDER_WAY: Final = ("queued", "in_progress")
 """The statuses of a response that has not ended."""
 
+ANSWERED: Final = (None, "completed", "incomplete")
+"""The statuses of an answer; some servers send none."""
+
+FAILED: Final = ("failed", "cancelled")
+
 UNANSWERABLE: Final = frozenset({
     "apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request",
     "shell_call", "tool_search_call",
@@ -79,11 +84,15 @@ def read_response(
 
 
 def check_status(response: dict[str, object]) -> None:
-    """Raise ErrorInAnswer for a response that has failed, AnswerCut for one that has not ended."""
+    """Raise ErrorInAnswer for a response that has failed, AnswerCut for one that has not ended.
+
+    One that came to nothing has failed, too, where its status is another word than those we know, such as `expired`.
+    """
     status, error = response.get("status"), response.get("error")
     if status in UNDER_WAY:
         raise AnswerCut
-    if status in ("failed", "cancelled") or (error and not response.get("output")):
+    came_to_nothing = status not in ANSWERED and response.get("output") == []
+    if status in FAILED or came_to_nothing or (error and not response.get("output")):
         raise failed(error or f"the response has the status {status!r} and names no error")
 
 

@@ -196,7 +196,8 @@ def _with_kind(
     text, again = failure.message, kind == UNAVAILABLE
     if shown is not None and kind in REMEDIES and kind != failure.kind:
         text = f"{text}; {REMEDIES[kind].format(key=shown.key_name, address=shown.address_name)}"
-    wait = None if error.retry_after is None else min(timedelta(seconds=max(0.0, error.retry_after)), RETRY_AFTER_MAX)
+    asked, longest = error.retry_after, RETRY_AFTER_MAX.total_seconds()
+    wait = None if asked is None else timedelta(seconds=max(0.0, min(asked, longest)))
     return ModelFailure(
         text, kind=kind, again=again, after=wait if again else None, usage=failure.usage, free=failure.free
     )

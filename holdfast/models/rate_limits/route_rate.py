@@ -14,9 +14,9 @@ from typing import Final
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.usage_estimates import input_bound
 from holdfast.core.base.errors import ModelFailure
-from holdfast.core.base.retries import RATE_WAIT_SECONDS_MAX
+from holdfast.core.base.retries import FALLBACK_PATIENCE_SECONDS, RATE_WAIT_SECONDS_MAX
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.wire.endpoint_refusals import UNAVAILABLE
+from holdfast.core.wire.endpoint_refusals import ROUTE_RESTS, UNAVAILABLE
 from holdfast.models.answer_transfer import report
 from holdfast.models.rate_limits.rate_headers import rate_report
 from holdfast.models.rate_limits.response_observer import observing_responses
@@ -26,7 +26,7 @@ from holdfast.models.routes import RateLimits
 LOGGER: Final = logging.getLogger("holdfast.model")
 
 LOOK_SECONDS: Final = 1.0
-"""How long the first in line sleeps at once: what others give back can let it through sooner."""
+"""How long a call in line sleeps at once: what others give back can let it through sooner."""
 
 OUTPUT_TOKENS: Final = 1_000
 """The most tokens that an answer is estimated at before it is there; then it counts those that it has."""
@@ -43,6 +43,7 @@ class RouteRate:
     """
 
     def __init__(self, route: str, limits: RateLimits) -> None:
+        self._route = route
         allowed = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
         self._buckets = {of: TokenBucket(limit, monotonic) for of, limit in allowed.items() if limit is not None}
         amounts = " and ".join(f"{limit:,} {of} a minute" for of, limit in allowed.items() if limit is not None)
@@ -54,10 +55,13 @@ class RouteRate:
     async def call(self, request: ModelRequest, ask: Callable[[], Awaitable[InferenceResponse]]) -> InferenceResponse:
         """Return what `ask` answers, once the limits let it through; while it waits, the listener is told why.
 
-        Raises as `ask` does, and ModelFailure, which costs nothing, after RATE_WAIT_SECONDS_MAX of waiting.
+        An answer that is resumed does not wait: it has been asked for, and its provider keeps it for minutes only.
+        Raises as `ask` does, and ModelFailure, which costs nothing: after RATE_WAIT_SECONDS_MAX of waiting, and where
+        another model can answer while the provider allows nothing for more than FALLBACK_PATIENCE_SECONDS.
         """
-        tokens = estimated_tokens(request)
-        await self._admit(request, tokens)
+        tokens = estimated_tokens(request) if request.resume is None else 0
+        if request.resume is None:
+            await self._admit(request, tokens)
         used = tokens
         try:
             with observing_responses(self.note):
@@ -80,6 +84,7 @@ class RouteRate:
 
     async def _admit(self, request: ModelRequest, tokens: int) -> None:
         """Return when the call may be made. Cancelled, it leaves the line and has taken nothing."""
+        self._check_pause(request)
         if not self._line and not self._wait_seconds(tokens):
             self._enter(tokens)
             return
@@ -89,8 +94,10 @@ class RouteRate:
         try:
             async with asyncio.timeout(RATE_WAIT_SECONDS_MAX):
                 await self._wait(request, tokens, turn)
-        except TimeoutError:
+        except (TimeoutError, ModelFailure) as error:
             report(request, AnswerPart(sent=False, waited_seconds=monotonic() - began))
+            if isinstance(error, ModelFailure):
+                raise
             text = f"the call waited {RATE_WAIT_SECONDS_MAX:,.0f} s for {self._limited}"
             remedy = "allow more, or make fewer calls"
             raise ModelFailure(f"{text}; {remedy}", kind=UNAVAILABLE, again=True, free=True) from None
@@ -104,11 +111,21 @@ class RouteRate:
         reported = ""
         if self._line[0] is not turn:
             reported = _reported(request, self._reason, reported)
-            await turn
+            while not turn.done():
+                await asyncio.wait([turn], timeout=LOOK_SECONDS)
+                self._check_pause(request)
         while wait := self._wait_seconds(tokens):
+            self._check_pause(request)
             reported = _reported(request, self._reason, reported)
             await asyncio.sleep(min(wait, LOOK_SECONDS))
         self._enter(tokens)
+
+    def _check_pause(self, request: ModelRequest) -> None:
+        """Raise for a call that need not wait for a long pause, because another model can answer it."""
+        left = self._paused_until - monotonic()
+        if request.may_fall_back and left > FALLBACK_PATIENCE_SECONDS:
+            text = f"the provider of the route {self._route!r} allows nothing for another {left:.0f} s"
+            raise ModelFailure(text, kind=ROUTE_RESTS, free=True)
 
     @property
     def _reason(self) -> str:

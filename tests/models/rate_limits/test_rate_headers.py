@@ -67,3 +67,23 @@ def test_headers_that_cannot_be_read_stop_no_route(text: str) -> None:
     reset = "anthropic-ratelimit-requests-reset"
     assert rate_report(200, {"anthropic-ratelimit-requests-remaining": "0", reset: text}, AT).pause_seconds == 0
     assert 0 <= rate_report(429, {"retry-after": text}, AT).pause_seconds <= PAUSE_SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-1e30",
+        "inf",
+        "9999-12-31T23:59:59-23:59",
+        "0001-01-01T00:00:00+23:59",
+        "999999999d999999999h",
+        "Mon, 01 Jan 99999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2026 99999999999999999999:00:00 GMT",
+        "Mon, 01 Jan 2026 00:00:00 +99999999999999999999",
+    ],
+)
+def test_an_absurd_figure_pauses_a_route_for_minutes_at_the_most(text: str) -> None:
+    for left in ("x-ratelimit-remaining-tokens", "anthropic-ratelimit-requests-remaining"):
+        for name in ("retry-after", "retry-after-ms", "x-ratelimit-reset-tokens", "anthropic-ratelimit-requests-reset"):
+            assert 0 <= rate_report(429, {left: "0", name: text}, AT).pause_seconds <= PAUSE_SECONDS_MAX
+    assert 0 <= rate_report(200, {"x-ratelimit-remaining-tokens": text}, AT).pause_seconds <= PAUSE_SECONDS_MAX

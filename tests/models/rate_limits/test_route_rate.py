@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast import LLM, AgentDefinition, user_message
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, BackgroundAnswer, ModelRequest
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.endpoint_refusals import ROUTE_RESTS
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, InferenceResponse
 from holdfast.models.rate_limits import route_rate
 from holdfast.models.rate_limits.route_rate import RouteRate
+from holdfast.models.route_rests import FAILURES_BEFORE
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import RateLimits, Route
 from holdfast.runtime.model_progress import Progress
@@ -170,6 +173,94 @@ async def test_a_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFailure, match="the call waited 0 s for the rate limit of the route 'large'") as failed:
         await rate.call(asked(), lambda: pytest.fail("it was called"))
     assert (failed.value.kind, failed.value.again, failed.value.free) == ("ProviderUnavailable", True, True)
+
+
+async def test_a_call_that_another_model_can_answer_does_not_wait_for_a_long_pause() -> None:
+    """The first two run into the pause at once; the last two wait behind a call that can only wait."""
+    refused = Reply(status=429, text="slow down", headers={"retry-after": "300"})
+    fallback = AgentDefinition(name="clerk", llm=LLM.model_validate({"model": "large", "fallback": ["spare"]}))
+    patient = AGENT.model_copy(update={"model_patience_seconds": 0})
+    async with FakeOpenAI(lambda body: refused if body["model"] == "m" else say("done")) as endpoint:
+        fields = {"api": "openai_chat", "model": "m", "base_url": endpoint.base_url}
+        model = RoutedModel(
+            ScriptedModel([say("own")]),
+            {
+                "large": Route.model_validate({**fields, "rate_limits": {"requests_per_minute": 6_000}}),
+                "spare": Route.model_validate({**fields, "model": "s"}),
+            },
+            {},
+        )
+        assert (await LocalDriver(patient, model=model).execute("go")).status == "failed"
+        alone = LocalDriver(AGENT, model=model)
+        waits = asyncio.create_task(alone.execute("go"))
+        await asyncio.sleep(0.2)  # into its wait
+        async with asyncio.timeout(20):
+            states = await asyncio.gather(*(LocalDriver(fallback, model=model).execute("go") for _ in range(2)))
+        assert not waits.done()
+        alone.stop("enough")
+        await waits
+        await model.close()
+    for state in states:
+        assert state.final_response == "done"
+        [passed] = state.steps[0].fallbacks
+        assert passed.error.type == ROUTE_RESTS
+        assert passed.error.message.startswith("the provider of the route 'large' allows nothing for another ")
+        assert state.usage.estimated_tokens == 0
+    assert [each.body["model"] for each in endpoint.requests] == ["m", "s", "s"]
+
+
+async def test_who_waits_in_line_hears_of_a_pause_that_another_model_need_not_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route_rate, "LOOK_SECONDS", 0.05)
+    rate = RouteRate("large", RateLimits(requests_per_minute=1))
+
+    async def answer() -> InferenceResponse:
+        return InferenceResponse(text="done")
+
+    await rate.call(asked(), answer)
+    heads = [asyncio.create_task(rate.call(asked(), answer)) for _ in range(2)]
+    await asyncio.sleep(0)
+    parts = list[AnswerPart]()
+    with_another = replace(asked(parts.append), may_fall_back=True)
+    behind = asyncio.create_task(rate.call(with_another, answer))
+    await asyncio.sleep(0)
+    rate.note(429, {"retry-after": "60"})
+    async with asyncio.timeout(10):
+        with pytest.raises(ModelFailure, match="allows nothing for another 60 s") as failed:
+            await behind
+    assert (failed.value.kind, failed.value.again, failed.value.free) == (ROUTE_RESTS, False, True)
+    assert not parts[-1].sent
+    assert parts[-1].waited_seconds > 0
+    assert not any(each.done() for each in heads), "no other model can answer those"
+    for each in heads:
+        each.cancel()
+    await asyncio.wait(heads)
+
+
+async def test_an_answer_that_goes_on_at_the_provider_waits_for_nothing() -> None:
+    rate = RouteRate("large", RateLimits(requests_per_minute=1))
+    rate.note(429, {"retry-after": "300"})
+
+    async def answer() -> InferenceResponse:
+        return InferenceResponse(text="done")
+
+    for may_fall_back in (False, True):
+        request = replace(asked(), resume=BackgroundAnswer(response_id="resp_1"), may_fall_back=may_fall_back)
+        async with asyncio.timeout(10):
+            assert (await rate.call(request, answer)).text == "done"
+
+
+async def test_a_wait_for_limits_is_no_failure_for_which_a_model_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_rate, "RATE_WAIT_SECONDS_MAX", 0.05)
+    async with FakeOpenAI([say("done")]) as endpoint:
+        model = routed(endpoint, {"requests_per_minute": 1})
+        request = replace(asked(), may_fall_back=True)
+        await model(request)
+        for _ in range(FAILURES_BEFORE + 1):
+            with pytest.raises(ModelFailure, match="the call waited"):
+                await model(request)
+        await model.close()
 
 
 def test_heartbeats_say_what_a_call_waits_for() -> None:
