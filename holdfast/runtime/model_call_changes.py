@@ -44,8 +44,12 @@ class ModelCallCheck:
             # prices of the definition's own hold for every tier
             listed = tier != llm.service_tier and llm.prices == self.prices.of(llm.model, llm.service_tier)
             return replace(changes, prices=changes.prices or self.prices.of(llm.model, tier)) if listed else changes
-        prices, window = self.prices.of(changes.model, tier), self.prices.window_of(changes.model)
-        return replace(changes, prices=changes.prices or prices, context_window=changes.context_window or window)
+        return replace(
+            changes,
+            prices=changes.prices or self.prices.of(changes.model, tier),
+            context_window=changes.context_window or self.prices.window_of(changes.model),
+            longest_answer=changes.longest_answer or self.prices.longest_answer_of(changes.model),
+        )
 
 
 def offered_tools(tools: Sequence[ToolSchema], names: Sequence[str] | None) -> tuple[ToolSchema, ...]:

@@ -221,6 +221,7 @@ model_call_changes = st.builds(
     options=st.sampled_from(CHANGED_OPTIONS),
     tools=st.none() | st.just(("a", "b")) | st.just(()),
     prompt=texts,
+    longest_answer=st.none() | st.just(8),
     hooks=st.just(("h",)),
 )
 steps = st.builds(
@@ -294,7 +295,10 @@ states = st.builds(
         model=st.none() | st.just("m"),
         temperature=st.none() | st.floats(0, 2),
         background=st.none() | st.booleans(),
-        fallback=st.lists(st.builds(FallbackRoute, model=st.just("n")), max_size=2).map(tuple),
+        longest_answer=st.none() | st.just(9),
+        fallback=st.lists(
+            st.builds(FallbackRoute, model=st.just("n"), longest_answer=st.none() | st.just(7)), max_size=2
+        ).map(tuple),
     ),
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
     handover=st.none() | handovers,
