@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import FALLBACKS_MAX, LLM, FallbackRoute
-from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
+from holdfast.core.agent.definition import LLM, FallbackRoute
+from holdfast.core.base.bounds import FALLBACKS_MAX, OUTPUT_TOKENS_MAX
 from holdfast.core.base.retries import FALLBACK_PATIENCE_SECONDS, patience_of
 from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
 from holdfast.core.conversation.provider_items import ProviderItem

@@ -18,7 +18,7 @@ from holdfast.core.agent.policies import (
     TextFormat,
 )
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
-from holdfast.core.base.bounds import DEPTH_MAX, OUTPUT_TOKENS_MAX, SECONDS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import DEPTH_MAX, FALLBACKS_MAX, OUTPUT_TOKENS_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
@@ -58,9 +58,6 @@ SUBAGENTS_MAX: Final = 64
 
 HANDOFFS_MAX: Final = 64
 """The most agents that one agent may hand the conversation to."""
-
-FALLBACKS_MAX: Final = 8
-"""The most routes that one agent may fall back to."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
 """The longest that a model call is retried: every attempt that costs tokens writes a few events."""
@@ -195,10 +192,13 @@ class LLM(Frozen):
         changed = replace(self, **_option_values(changes.options)) if changes.options else self
         same = changes.model in (None, self.model)
         known = {name: getattr(changes, name) for name in MODEL_FACTS}
+        routes = self.fallback
+        if anew := changes.fallback_prices:
+            routes = tuple(replace(each, prices=anew.get(each.model, each.prices)) for each in routes)
         if same:
             known = {name: value or getattr(self, name) for name, value in known.items()}
-            return replace(changed, **known)
-        rest = tuple(each for each in self.fallback if each.model != changes.model)
+            return replace(changed, fallback=routes, **known)
+        rest = tuple(each for each in routes if each.model != changes.model)
         return replace(changed, model=changes.model, fallback=rest, **known)
 
     def difference(self, other: LLM) -> Mapping[str, JsonValue]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import FALLBACKS_MAX, HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.names import Name, Names
@@ -43,6 +43,8 @@ class ModelCallChanges(Frozen):
         prices: the prices of the model that is asked, by default those that the worker knows.
         context_window: the context window of that model in tokens, likewise.
         longest_answer: the tokens of its longest answer, likewise.
+        fallback_prices: the prices of the models that the call can fall back to, by name, where the changes are a
+            reason for others: in another service tier. By default those that the worker knows.
         hooks: the hooks that changed the call, in order. The loop sets it; what a hook says here does not count.
     """
 
@@ -53,6 +55,9 @@ class ModelCallChanges(Frozen):
     prices: Prices | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
     longest_answer: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    fallback_prices: Annotated[Mapping[str, Prices], Field(max_length=FALLBACKS_MAX)] = Field(
+        default_factory=dict[str, Prices], exclude_if=operator.not_
+    )
     hooks: tuple[Name, ...] = Field(default=(), max_length=HOOKS_MAX, exclude_if=is_empty)
 
     def then(self, later: ModelCallChanges, hook: str) -> ModelCallChanges:
@@ -69,6 +74,7 @@ class ModelCallChanges(Frozen):
             options={**self.options, **later.options},
             tools=later.offered_of(self.tools),
             prompt="\n\n".join(filter(None, (self.prompt, later.prompt))),
+            fallback_prices={**self.fallback_prices, **later.fallback_prices},
             hooks=(*self.hooks, hook),
             **known,
         )
