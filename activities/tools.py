@@ -306,6 +306,7 @@ class Catalog:
             search=search,
             prices=await asyncio.to_thread(self._prices.of, request.model, llm.service_tier),
             window=window,
+            longest_answer=self._prices.longest_answer_of(request.model),
             fallback=await asyncio.to_thread(self._prices.known_routes, llm.fallback, llm.service_tier),
             queued_models={} if self._model is None else queued_models(self._model),
         )

@@ -1,4 +1,4 @@
-"""`RoutedPrices`: the prices and context windows of a worker's routes, beside those at its own endpoint."""
+"""`RoutedPrices`: prices, windows and longest answers of a worker's routes, beside what it knows of its endpoint."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ class RoutedPrices(PriceList):
         if choice.route.context_window is not None and choice.is_own_model:
             return choice.route.context_window
         return self._at(choice).window_of(choice.model)
+
+    def longest_answer_of(self, model: str | None) -> int | None:
+        """Return the tokens of the longest answer of what `model` means; none if its route does not say it."""
+        choice = self.choose(model)
+        return choice.route.max_output_tokens if choice is not None and choice.is_own_model else None
 
     def _at(self, choice: RouteChoice) -> PriceList:
         """Return the prices at a route's endpoint, whose address or API determines the provider."""

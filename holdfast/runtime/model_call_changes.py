@@ -10,6 +10,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import HookContext, problem_with_model_call
 from holdfast.core.agent.model import Model, problem_with
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.model_call_changes import CALL_ONLY, ModelCallChanges
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -31,6 +32,10 @@ class ModelCallCheck:
         llm = context.llm or LLM()
         if problem := problem_with_model_call(llm, context.tools, changes):
             return problem
+        # of its fallbacks alone, however many the hook has named: those of all hooks together stay within the bound
+        routes = {each.model for each in llm.fallback}
+        own = {name: prices for name, prices in changes.fallback_prices.items() if name in routes}
+        changes = replace(changes, fallback_prices=own)
         if changes.model is None and not changes.options:
             return changes
         # in a thread: a synchronous read would block heartbeats and all other calls of the worker
@@ -40,12 +45,26 @@ class ModelCallCheck:
         if problem := problem_with(self.model, llm.changed_by(changes)):
             return problem
         tier = llm.changed_by(changes).service_tier
+        anew = ((each.model, self._in_tier(each.model, each.prices, llm.service_tier, tier)) for each in llm.fallback)
+        known = {name: prices for name, prices in anew if prices is not None}
+        changes = replace(changes, fallback_prices={**known, **changes.fallback_prices})
         if changes.model in (None, llm.model):
-            # prices of the definition's own hold for every tier
-            listed = tier != llm.service_tier and llm.prices == self.prices.of(llm.model, llm.service_tier)
-            return replace(changes, prices=changes.prices or self.prices.of(llm.model, tier)) if listed else changes
-        prices, window = self.prices.of(changes.model, tier), self.prices.window_of(changes.model)
-        return replace(changes, prices=changes.prices or prices, context_window=changes.context_window or window)
+            prices = changes.prices or self._in_tier(llm.model, llm.prices, llm.service_tier, tier)
+            return replace(changes, prices=prices)
+        return replace(
+            changes,
+            prices=changes.prices or self.prices.of(changes.model, tier),
+            context_window=changes.context_window or self.prices.window_of(changes.model),
+            longest_answer=changes.longest_answer or self.prices.longest_answer_of(changes.model),
+        )
+
+    def _in_tier(self, model: str | None, prices: Prices | None, before: str | None, tier: str | None) -> Prices | None:
+        """Return the prices of `model` in a service tier; none where they stay what they were in the one `before`.
+
+        Prices of the definition's own hold for every tier.
+        """
+        listed = tier != before and prices == self.prices.of(model, before)
+        return self.prices.of(model, tier) if listed else None
 
 
 def offered_tools(tools: Sequence[ToolSchema], names: Sequence[str] | None) -> tuple[ToolSchema, ...]:

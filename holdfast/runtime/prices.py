@@ -122,22 +122,28 @@ class PriceList:
         listed = None if name is None else _listed(name, self.base_url, self.provider)
         return None if listed is None else listed[1].context_window
 
+    def longest_answer_of(self, model: str | None) -> int | None:  # noqa: ARG002  # the table does not know it
+        """Return the tokens of the model's longest answer, by default the worker's own model's; none if unknown."""
+        return None
+
     def load(self) -> None:
         """Load the table now instead of at the first look-up."""
         table_prices("", self.base_url, self.provider)
 
     def priced(self, llm: LLM) -> LLM:
-        """Return `llm` with the prices and context windows of its models, if known; its own come first."""
-        tier = llm.service_tier
-        return llm.known(self.of(llm.model, tier), self.window_of(llm.model), self.known_routes(llm.fallback, tier))
+        """Return `llm` with the prices, windows and longest answers of its models, if known; its own come first."""
+        tier, model = llm.service_tier, llm.model
+        fallback = self.known_routes(llm.fallback, tier)
+        return llm.known(self.of(model, tier), self.window_of(model), self.longest_answer_of(model), fallback)
 
     def known_routes(self, routes: Iterable[FallbackRoute], tier: str | None = None) -> tuple[FallbackRoute, ...]:
-        """Return the routes with their prices and context windows, if known; their own come first."""
+        """Return the routes with their prices, windows and longest answers, if known; their own come first."""
         return tuple(
             replace(
                 each,
                 prices=each.prices or self.of(each.model, tier),
                 context_window=each.context_window or self.window_of(each.model),
+                longest_answer=each.longest_answer or self.longest_answer_of(each.model),
             )
             for each in routes
         )

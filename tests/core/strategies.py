@@ -14,7 +14,7 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
-from holdfast.core.base.usage import Usage
+from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.attachments import ATTACHMENT_BYTES_MAX, Attachment
 from holdfast.core.conversation.handoffs import Handoff, Handover
 from holdfast.core.conversation.input_requests import InputRecord, InputRequest, InputResponse, PendingInput
@@ -221,6 +221,8 @@ model_call_changes = st.builds(
     options=st.sampled_from(CHANGED_OPTIONS),
     tools=st.none() | st.just(("a", "b")) | st.just(()),
     prompt=texts,
+    longest_answer=st.none() | st.just(8),
+    fallback_prices=st.sampled_from(({}, {"n": Prices(input_usd=1, output_usd=2)})),
     hooks=st.just(("h",)),
 )
 steps = st.builds(
@@ -294,7 +296,10 @@ states = st.builds(
         model=st.none() | st.just("m"),
         temperature=st.none() | st.floats(0, 2),
         background=st.none() | st.booleans(),
-        fallback=st.lists(st.builds(FallbackRoute, model=st.just("n")), max_size=2).map(tuple),
+        longest_answer=st.none() | st.just(9),
+        fallback=st.lists(
+            st.builds(FallbackRoute, model=st.just("n"), longest_answer=st.none() | st.just(7)), max_size=2
+        ).map(tuple),
     ),
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
     handover=st.none() | handovers,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import FALLBACKS_MAX, LLM, FallbackRoute
-from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
+from holdfast.core.agent.definition import LLM, FallbackRoute
+from holdfast.core.base.bounds import FALLBACKS_MAX, OUTPUT_TOKENS_MAX
 from holdfast.core.base.retries import FALLBACK_PATIENCE_SECONDS, patience_of
 from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
 from holdfast.core.conversation.provider_items import ProviderItem
@@ -183,3 +183,16 @@ def test_a_new_definition_with_fewer_routes_goes_on_with_what_it_has() -> None:
     assert run.model_call.llm is not None
     assert run.model_call.llm.model == "other"
     assert run.answer("done").ended == COMPLETED
+
+
+def test_each_route_has_the_longest_answer_of_its_own() -> None:
+    small = FallbackRoute(model="small", longest_answer=100)
+    large = FallbackRoute(model="large", longest_answer=64_000)
+    routes = (small, large, FallbackRoute(model="last"))
+    run = Run(llm=LLM(model="first", longest_answer=2_000, fallback=routes)).begin()
+    assert run.model_call.max_output_tokens == 2_000
+    for longest in (100, 64_000, OUTPUT_TOKENS_MAX):
+        assert run.model_fails(AWAY).model_call.max_output_tokens == longest
+    asked = Run(llm=LLM(model="first", max_output_tokens=500, fallback=(small, large))).begin().model_fails(AWAY)
+    assert asked.model_call.max_output_tokens == 100
+    assert asked.model_fails(AWAY).model_call.max_output_tokens == 500, "what the definition asks for is kept"

@@ -275,3 +275,18 @@ def test_a_summary_has_a_bound_too() -> None:
     run.answer("", call("a"), usage=Usage(input_tokens=400, output_tokens=50)).returns("a")
     [command] = run.wanted(SummariseBuffer)
     assert command.max_output_tokens == OUTPUT_TOKENS_MAX
+
+
+def test_the_longest_answer_of_its_model_bounds_a_call_and_stands_in_for_what_the_definition_leaves_out() -> None:
+    assert Run(llm=LLM(longest_answer=32_000)).begin().model_call.max_output_tokens == 32_000
+    assert Run(llm=LLM(longest_answer=100, max_output_tokens=500)).begin().model_call.max_output_tokens == 100
+    assert Run(llm=LLM(longest_answer=500, max_output_tokens=100)).begin().model_call.max_output_tokens == 100
+    clamped = Run(ExecutionBudget(max_tokens=10_000), llm=LLM(longest_answer=32_000)).begin().model_call
+    assert clamped.max_output_tokens is not None
+    assert clamped.max_output_tokens < 10_000
+
+
+def test_a_lost_call_counts_no_more_than_the_longest_answer_of_its_model() -> None:
+    run = Run(llm=LLM(longest_answer=100, prices=Prices(input_usd=1, output_usd=1))).begin()
+    run.feed(ModelFailed(BOOM, run.tick(), lost=True))
+    assert run.state.usage.output_tokens == 100

@@ -9,6 +9,8 @@ from holdfast.core.agent.definition import CALL_OPTIONS, LLM, OPTIONS, FallbackR
 from holdfast.core.agent.hooks import Changes, Trigger, problem_with, problem_with_model_call
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.token_bounds import MESSAGE_OVERHEAD, TOOL_OVERHEAD
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import ErrorRecord, Outcome
@@ -242,3 +244,31 @@ def test_the_difference_to_a_definition_is_all_that_travels() -> None:
 
 def replace_llm(llm: LLM, **fields: object) -> LLM:
     return LLM.model_validate({**llm.model_dump(), **fields})
+
+
+def test_a_changed_model_has_the_longest_answer_of_its_own() -> None:
+    own = replace(OWN, longest_answer=2_000)
+    assert run_with(LARGE, llm=own).model_call.max_output_tokens == OUTPUT_TOKENS_MAX
+    assert run_with(replace(LARGE, longest_answer=50), llm=own).model_call.max_output_tokens == 50
+    kept = run_with(ModelCallChanges(options={"max_output_tokens": 5_000}), llm=own).model_call
+    assert kept.max_output_tokens == 2_000
+
+
+def test_what_a_changed_call_falls_back_to_costs_what_the_change_says() -> None:
+    flex = ModelCallChanges(options={"service_tier": "flex"}, prices=CHEAP, fallback_prices={"b": DEAR})
+    usual = ModelCallChanges(options={"service_tier": None}, fallback_prices={"b": CHEAP})
+    used = Usage(input_tokens=100, output_tokens=20)
+    for changes, prices in (((flex,), DEAR), ((flex, usual), CHEAP), ((replace_model("large"), flex), DEAR)):
+        run = run_with(*changes).model_fails(AWAY)
+        while run.model_call.may_fall_back:
+            run.model_fails(AWAY)
+        run.answer("done", usage=used)
+        assert run.state.cost == pytest.approx(prices.cost(used))
+
+
+def test_the_next_call_falls_back_at_its_own_prices() -> None:
+    llm = replace(OWN, fallback=(FallbackRoute(model="b", prices=CHEAP),))
+    run = run_with(ModelCallChanges(options={"service_tier": "flex"}, fallback_prices={"b": DEAR}), llm=llm)
+    run.answer("", call("a"), usage=Usage()).returns("a").hooked().model_fails(AWAY)
+    used = Usage(input_tokens=100, output_tokens=20)
+    assert run.answer("done", usage=used).state.cost == pytest.approx(CHEAP.cost(used))

@@ -12,6 +12,7 @@ import pytest
 
 from activities import guardian_link
 from holdfast import LLM, Agent, AgentDefinition
+from holdfast.core.agent.definition import FallbackRoute
 from holdfast.core.agent.model import AnswerPart
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.usage import Prices
@@ -228,6 +229,7 @@ def test_a_routes_own_prices_and_window_come_first_and_its_provider_finds_the_ot
                 "model": "gpt-4o",
                 "prices": {"input_usd": 7, "output_usd": 8},
                 "context_window": 99,
+                "max_output_tokens": 9,
             },
             "listed": {"api": "openai", "model": "gpt-4o"},
             "filed": {"api": "openai", "model": "no-such"},
@@ -239,6 +241,10 @@ def test_a_routes_own_prices_and_window_come_first_and_its_provider_finds_the_ot
     assert prices.of("listed") == prices.of("openai/gpt-4o") == PriceList().of("gpt-4o")
     assert prices.of("filed") == Prices(input_usd=1, output_usd=2)
     assert (prices.window_of("own"), prices.window_of("listed")) == (99, PriceList().window_of("gpt-4o"))
+    assert [prices.longest_answer_of(each) for each in ("own", "own/gpt-4o-mini", "listed", None)] == [9, *[None] * 3]
+    known = prices.priced(LLM(model="own", fallback=(FallbackRoute(model="own"),)))
+    assert (known.longest_answer, known.fallback[0].longest_answer) == (9, 9)
+    assert prices.priced(LLM(model="own", longest_answer=5)).longest_answer == 5
     assert isinstance(prices_of(model), type(prices))
 
 

@@ -14,6 +14,7 @@ from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import Prices
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -45,8 +46,8 @@ async def test_a_worker_answers_by_the_routes_of_its_file(settings: Settings, tm
     script = [call("spawn", agent="helper", task="Look."), say("done")]
     async with FakeOpenAI(script, api_key=KEY) as large, FakeOpenAI([say("seen")], api_key=KEY) as small:
         file = tmp_path / "models.yaml"
-        table = {"models": {"large": route(large, model="l", prices=LARGE), "small": route(small, model="s")}}
-        file.write_text(yaml.safe_dump(table))
+        bounded = route(large, model="l", prices=LARGE, max_output_tokens=50)
+        file.write_text(yaml.safe_dump({"models": {"large": bounded, "small": route(small, model="s")}}))
         at_work = replace(settings, agents_dir=tmp_path / "agents", models_file=file)
         known = {name: value for name, value in worker_environment().items() if not name.startswith("OPENAI_")}
         lines = list[str]()
@@ -56,13 +57,15 @@ async def test_a_worker_answers_by_the_routes_of_its_file(settings: Settings, tm
             boss, helper = agent("boss", "large", "helper"), agent("helper", "small")
             run = await client.run(boss, "Go.", subagents=[helper])
             history = await history_of(client, run.state.running.execution_id)
-        asked = [each.body["model"] for each in (*large.requests, *small.requests)]
+        bodies = [each.body for each in (*large.requests, *small.requests)]
+        asked = [(each["model"], each["max_completion_tokens"]) for each in bodies]
     assert_completed(run.state)
-    assert asked == ["l", "l", "s"]
+    assert asked == [("l", 50), ("l", 50), ("s", OUTPUT_TOKENS_MAX)]
     answers = [step.inference_response for step in run.state.steps]
     assert [each and each.route for each in answers] == ["large", "large"]
     assert run.state.llm is not None
     assert run.state.llm.prices == Prices.model_validate(LARGE)
+    assert run.state.llm.longest_answer == 50
     written = b"".join(event.SerializeToString() for event in history.events)
     assert b"Look." in written  # as it is, not compressed
     assert KEY.encode() not in written

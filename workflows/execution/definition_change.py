@@ -59,8 +59,8 @@ def opening_of(
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
-    """Return the model with the prices and context windows that the worker knows, where the definition has none."""
-    return llm.known(catalog.prices, catalog.window, catalog.fallback or llm.fallback)
+    """Return the model with what the worker knows of it and of its fallbacks, where the definition does not say it."""
+    return llm.known(catalog.prices, catalog.window, catalog.longest_answer, catalog.fallback or llm.fallback)
 
 
 async def resolved(

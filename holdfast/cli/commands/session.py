@@ -19,6 +19,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.validation_errors import problems_text
+from holdfast.core.conversation.model_call_changes import MODEL_FACTS
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
@@ -162,6 +163,6 @@ async def _change(
 
 def _with_model(llm: LLM, model: str) -> LLM:
     try:
-        return LLM.model_validate({**llm.model_dump(exclude={"prices", "context_window"}), "model": model})
+        return LLM.model_validate({**llm.model_dump(exclude=set(MODEL_FACTS)), "model": model})
     except ValidationError as error:
         raise InvalidInput(f"the model cannot be used: {problems_text(error)}") from None

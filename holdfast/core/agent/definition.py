@@ -18,7 +18,7 @@ from holdfast.core.agent.policies import (
     TextFormat,
 )
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
-from holdfast.core.base.bounds import DEPTH_MAX, SECONDS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import DEPTH_MAX, FALLBACKS_MAX, OUTPUT_TOKENS_MAX, SECONDS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
@@ -34,7 +34,7 @@ from holdfast.core.base.model_options import (
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.base.usage import Prices
-from holdfast.core.conversation.model_call_changes import ModelCallChanges
+from holdfast.core.conversation.model_call_changes import MODEL_FACTS, ModelCallChanges
 from holdfast.core.conversation.questions import ANSWER_SECONDS, is_usual_wait
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.tools.code_mode import CodeMode
@@ -58,9 +58,6 @@ SUBAGENTS_MAX: Final = 64
 
 HANDOFFS_MAX: Final = 64
 """The most agents that one agent may hand the conversation to."""
-
-FALLBACKS_MAX: Final = 8
-"""The most routes that one agent may fall back to."""
 
 MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
 """The longest that a model call is retried: every attempt that costs tokens writes a few events."""
@@ -108,6 +105,7 @@ class FallbackRoute(Frozen):
     model: str = Field(min_length=1, max_length=200)
     prices: Prices | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    longest_answer: int | None = Field(default=None, gt=0, exclude_if=is_none)
 
 
 def _fallback_route(value: object) -> object:
@@ -132,8 +130,8 @@ class LLM(Frozen):
     provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
     request's body. With `background` the provider stores each answer and makes it whatever becomes of the connection: a
     lost worker's call is resumed, not paid for again. An API that does not know an option refuses the agent before it
-    runs. `context_window` is how many
-    tokens of input and answer the model takes together, by default what the worker knows of it.
+    runs. `context_window` is how many tokens of input and answer the model takes together, `longest_answer` how many it
+    can answer with: no call is allowed more. Both are by default what the worker knows of the model.
 
     `fallback` are the models that a step asks in turn when the one before is away, overloaded or out of quota. The next
     step begins with `model` again.
@@ -156,14 +154,23 @@ class LLM(Frozen):
     extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
     background: bool | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    longest_answer: int | None = Field(default=None, gt=0, exclude_if=is_none)
     fallback: tuple[FallbackChoice, ...] = Field(default=(), max_length=FALLBACKS_MAX, exclude_if=is_empty)
 
-    def known(self, prices: Prices | None, window: int | None, fallback: tuple[FallbackRoute, ...]) -> LLM:
+    @property
+    def output_bound(self) -> int:
+        """The longest answer that one call is allowed, in tokens; no more than the model can give."""
+        asked = self.max_output_tokens or self.longest_answer or OUTPUT_TOKENS_MAX
+        return min(asked, self.longest_answer or asked)
+
+    def known(
+        self, prices: Prices | None, window: int | None, longest: int | None, fallback: tuple[FallbackRoute, ...]
+    ) -> LLM:
         """Return the settings with what is known of their model and of each fallback, where they do not say it."""
-        prices, window = self.prices or prices, self.context_window or window
-        if (prices, window, fallback) == (self.prices, self.context_window, self.fallback):
-            return self
-        return replace(self, prices=prices, context_window=window, fallback=fallback)
+        facts = {"prices": prices, "context_window": window, "longest_answer": longest}
+        facts = {name: getattr(self, name) or fact for name, fact in facts.items()}
+        both = replace(self, **facts, fallback=fallback)
+        return self if both == self else both
 
     def after(self, fallbacks: int) -> LLM:
         """Return the settings for the call after so many `fallbacks` of its step: that route's.
@@ -173,7 +180,7 @@ class LLM(Frozen):
         if not fallbacks or not self.fallback:
             return self
         route = self.fallback[min(fallbacks, len(self.fallback)) - 1]
-        return replace(self, model=route.model, prices=route.prices, context_window=route.context_window)
+        return replace(self, model=route.model, **{name: getattr(route, name) for name in MODEL_FACTS})
 
     def changed_by(self, changes: ModelCallChanges | None) -> LLM:
         """Return the settings for a call with these `changes`; what it falls back to does not ask that model twice.
@@ -184,19 +191,23 @@ class LLM(Frozen):
             return self
         changed = replace(self, **_option_values(changes.options)) if changes.options else self
         same = changes.model in (None, self.model)
-        prices, window = changes.prices, changes.context_window
+        known = {name: getattr(changes, name) for name in MODEL_FACTS}
+        routes = self.fallback
+        if anew := changes.fallback_prices:
+            routes = tuple(replace(each, prices=anew.get(each.model, each.prices)) for each in routes)
         if same:
-            return replace(changed, prices=prices or self.prices, context_window=window or self.context_window)
-        rest = tuple(each for each in self.fallback if each.model != changes.model)
-        return replace(changed, model=changes.model, prices=prices, context_window=window, fallback=rest)
+            known = {name: value or getattr(self, name) for name, value in known.items()}
+            return replace(changed, fallback=routes, **known)
+        rest = tuple(each for each in routes if each.model != changes.model)
+        return replace(changed, model=changes.model, fallback=rest, **known)
 
     def difference(self, other: LLM) -> Mapping[str, JsonValue]:
-        """Return the fields of `other` that are not as here, as JSON, but for prices and fallbacks: no call needs them.
+        """Return the fields of `other` that are not as here, as JSON, but for those of UNSENT: no call needs them.
 
         They travel in place of all of it (`with_difference`).
         """
         theirs, own = other.model_dump(mode="json"), self.model_dump(mode="json")
-        names = (name for name in LLM.model_fields if name not in ("prices", "fallback"))
+        names = (name for name in LLM.model_fields if name not in UNSENT)
         return {name: theirs.get(name) for name in names if theirs.get(name) != own.get(name)}
 
     def with_difference(self, fields: Mapping[str, JsonValue]) -> LLM:
@@ -219,6 +230,9 @@ OPTIONS: Final = (
     "background",
 )
 """The fields of `LLM` that an API may not know; none is unset."""
+
+UNSENT: Final = ("prices", "longest_answer", "fallback")
+"""The fields of `LLM` that decide what a call is allowed, and that the call itself does not need."""
 
 CALL_OPTIONS: Final = (*OPTIONS, "max_output_tokens", "stream")
 """The fields of `LLM` that hooks can change for one call, besides the model."""

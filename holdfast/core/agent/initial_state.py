@@ -8,6 +8,7 @@ from holdfast.core.agent.definition import LLM, OPTIONS, AgentDefinition
 from holdfast.core.agent.policies import TextFormat
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.model_call_changes import MODEL_FACTS
 
 
 def new_agent(
@@ -39,9 +40,9 @@ def first_run(
 
 
 def _filled(own: LLM, other: LLM) -> LLM:
-    """Return the model with the settings of `other` where it has none; prices and window are their model's alone."""
+    """Return the model with the settings of `other` where it has none; facts about a model are that one's alone."""
     same = own.model in (None, other.model)
-    names = ("model", "max_output_tokens", *OPTIONS, *(("prices", "context_window") if same else ()))
+    names = ("model", "max_output_tokens", *OPTIONS, *(MODEL_FACTS if same else ()))
     filled = {name: getattr(other, name) for name in names if getattr(own, name) is None}
     return replace(own, **filled, fallback=own.fallback or other.fallback)
 

@@ -40,6 +40,9 @@ TOOL_RESULT_BYTES_MAX: Final = 200 * 1024
 STEP_RESULTS_BYTES_MAX: Final = 384 * 1024
 """The most all results (or errors) of a step take as JSON: a step fits a query's answer, its calls share it evenly."""
 
+FALLBACKS_MAX: Final = 8
+"""The most routes that one agent may fall back to."""
+
 OUTPUT_TOKENS_MAX: Final = 16_384
 """The longest answer of a model call where the definition says nothing, in tokens: a model in a loop never ends one."""
 

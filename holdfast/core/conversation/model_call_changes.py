@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import FALLBACKS_MAX, HOOK_CHANGES_BYTES_MAX, HOOKS_MAX, TOOLS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.names import Name, Names
@@ -28,6 +28,10 @@ NAMES_SHOWN: Final = 8
 """How many tools a line names."""
 
 
+MODEL_FACTS: Final = ("prices", "context_window", "longest_answer")
+"""The fields, here and of `LLM`, that are facts about a model: a worker fills them in, and each model has its own."""
+
+
 class ModelCallChanges(Frozen):
     """What is different in one model call, as hooks at `before_inference` want it. The next call is unchanged.
 
@@ -38,6 +42,9 @@ class ModelCallChanges(Frozen):
         prompt: a text behind the conversation, as a message of the user. No later call has it.
         prices: the prices of the model that is asked, by default those that the worker knows.
         context_window: the context window of that model in tokens, likewise.
+        longest_answer: the tokens of its longest answer, likewise.
+        fallback_prices: the prices of the models that the call can fall back to, by name, where the changes are a
+            reason for others: in another service tier. By default those that the worker knows.
         hooks: the hooks that changed the call, in order. The loop sets it; what a hook says here does not count.
     """
 
@@ -47,6 +54,10 @@ class ModelCallChanges(Frozen):
     prompt: str = Field(default="", max_length=CALL_PROMPT_CHARS_MAX, exclude_if=operator.not_)
     prices: Prices | None = Field(default=None, exclude_if=is_none)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    longest_answer: int | None = Field(default=None, gt=0, exclude_if=is_none)
+    fallback_prices: Annotated[Mapping[str, Prices], Field(max_length=FALLBACKS_MAX)] = Field(
+        default_factory=dict[str, Prices], exclude_if=operator.not_
+    )
     hooks: tuple[Name, ...] = Field(default=(), max_length=HOOKS_MAX, exclude_if=is_empty)
 
     def then(self, later: ModelCallChanges, hook: str) -> ModelCallChanges:
@@ -54,7 +65,7 @@ class ModelCallChanges(Frozen):
 
         A tool is offered where both offer it.
         """
-        known = {"prices": later.prices, "context_window": later.context_window}
+        known = {name: getattr(later, name) for name in MODEL_FACTS}
         if later.model is None:  # what is known of the model that is asked anyway
             known = {name: value for name, value in known.items() if value is not None}
         return replace(
@@ -63,6 +74,7 @@ class ModelCallChanges(Frozen):
             options={**self.options, **later.options},
             tools=later.offered_of(self.tools),
             prompt="\n\n".join(filter(None, (self.prompt, later.prompt))),
+            fallback_prices={**self.fallback_prices, **later.fallback_prices},
             hooks=(*self.hooks, hook),
             **known,
         )

@@ -177,7 +177,7 @@ def _allowed(transition: Transition, input_max: int) -> tuple[int, int | None, f
     A limit with nothing left was overridden, or no call would be made: it does not count any more.
     """
     llm = transition.llm
-    own, prices = ((llm.max_output_tokens or OUTPUT_TOKENS_MAX), llm.prices) if llm else (OUTPUT_TOKENS_MAX, None)
+    own, prices = (llm.output_bound, llm.prices) if llm else (OUTPUT_TOKENS_MAX, None)
     room = min((limit for limit in _limits(transition, input_max) if limit > 0), default=None)
     most = own if room is None else min(own, room)
     left, counted = money_left(transition, input_max), input_max if transition.counting else None

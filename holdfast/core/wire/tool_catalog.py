@@ -98,6 +98,8 @@ class ToolCatalog(Frozen):
     prices: Prices | None = None
     window: int | None = Field(default=None, exclude_if=is_none)
     """The context window of its model in tokens, none where the worker does not know it."""
+    longest_answer: int | None = Field(default=None, exclude_if=is_none)
+    """The longest answer of its model in tokens, likewise."""
     fallback: tuple[FallbackRoute, ...] = Field(default=(), exclude_if=is_empty)
     """The models that it falls back to, with what the worker knows of them."""
     queued_models: Annotated[Mapping[str, str], Field(max_length=QUEUED_MODELS_MAX)] = Field(
