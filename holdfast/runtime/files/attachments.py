@@ -162,6 +162,7 @@ def read_file(path: Path) -> tuple[bytes, str]:
 
 def content_of(content: object) -> bytes | Path:
     """Return a file as it was given: its bytes or its path. Raises InvalidInput for anything else."""
+    kind = type(content).__name__
     if isinstance(content, bytes):
         return content
     if isinstance(content, str | PathLike):
@@ -169,7 +170,6 @@ def content_of(content: object) -> bytes | Path:
             return Path(cast("str | PathLike[str]", content))
         except TypeError:  # a path of bytes
             pass
-    kind = type(cast("object", content)).__name__
     raise InvalidInput(f"a file is given by its path or its bytes, not by {kind}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.attachments import (
@@ -114,7 +114,7 @@ async def stored_files(files: Iterable[GivenFile], store: AttachmentStore) -> tu
 def _check_several(files: object) -> None:
     """Raise InvalidInput for one file where several are meant: a path would be taken letter by letter."""
     if not isinstance(files, Iterable) or isinstance(files, str | bytes | PathLike):
-        kind = type(cast("object", files)).__name__
+        kind = type(files).__name__
         raise InvalidInput(f"attachments are a list of files, not {kind}; put a single file into a list")
 
 
