@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX
-from holdfast.core.base.did_you_mean import nearest, suggestion
+from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.mcp_servers import SERVERS_MAX, InlineServer, McpServer
 from holdfast.mcp.credentials import not_set
@@ -59,12 +59,12 @@ def _server(name: str, fields: object) -> McpServer:
         raise InvalidInput(f"`command` is a list of its words: [{', '.join(command.split())}]")
     fields_known = [each for each in McpServer.model_fields if each != "name"]
     for unknown in (each for each in values if each not in fields_known):
-        raise InvalidInput(f"unknown field {unknown[:SHOWN_CHARS_MAX]!r}, {nearest(unknown, fields_known)}")
+        raise InvalidInput(f"unknown field {unknown[:SHOWN_CHARS_MAX]!r}, {suggestion(unknown, fields_known)}")
     return McpServer.model_validate({"name": name, **values})
 
 
 SERVER_FILE: Final = EntryFile(
-    "servers", VARIABLE_OF_FILE, DEFAULT_FILE, FORM, DEFINITION_BYTES_MAX, SERVERS_MAX, entry=_server
+    "servers", VARIABLE_OF_FILE, DEFAULT_FILE, FORM, DEFINITION_BYTES_MAX, SERVERS_MAX, _server, checked=McpServer
 )
 
 

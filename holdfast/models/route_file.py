@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.base.did_you_mean import nearest, suggestion
+from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.models.model_apis import api_named, api_names
 from holdfast.models.routes import PYTHON_API, ROUTES_MAX, Route, RouteName
@@ -67,7 +67,7 @@ def _route(name: str, fields: object) -> Route:
         raise InvalidInput("`key` is {variable: NAME} or {file: PATH}; the key itself does not belong in this file")
     unknown = (each for each in values if each not in Route.model_fields)
     if problem := "; ".join(
-        f"unknown field {each[:SHOWN_CHARS_MAX]!r}, {nearest(each, Route.model_fields)}" for each in unknown
+        f"unknown field {each[:SHOWN_CHARS_MAX]!r}, {suggestion(each, Route.model_fields)}" for each in unknown
     ):
         raise InvalidInput(problem)
     return _checked(Route.model_validate(values))
@@ -84,5 +84,5 @@ def _checked(route: Route) -> Route:
 
 
 ROUTE_FILE: Final = EntryFile(
-    "models", VARIABLE_OF_FILE, DEFAULT_FILE, FORM, FILE_BYTES_MAX, ROUTES_MAX, entry=_route, whole="the route"
+    "models", VARIABLE_OF_FILE, DEFAULT_FILE, FORM, FILE_BYTES_MAX, ROUTES_MAX, _route, checked=Route, whole="the route"
 )

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from holdfast.core.base.bounds import REPORT_CHARS_MAX
-from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.field_errors import field_problems
 from holdfast.core.base.safe_text import clamped, printable
-from holdfast.core.base.validation_errors import problems_text
 
 SHOWN_CHARS_MAX: Final = 80
 """How much of a wrong name an error repeats."""
@@ -30,7 +30,8 @@ class EntryFile(Generic[EntryT]):
 
     `field` is the one that lists the entries, and what they are called (`servers`); `variable` the environment variable
     that names the file, `default` the file without one. `form` says how to write it, `whole` what an entry is called in
-    an error about all of it. `entry` makes an entry of its name and fields; it raises InvalidInput or ValidationError.
+    an error about all of it. `entry` makes an entry of its name and fields; it raises InvalidInput, or ValidationError
+    of the type `checked`.
     """
 
     field: str
@@ -40,6 +41,7 @@ class EntryFile(Generic[EntryT]):
     bytes_max: int
     entries_max: int
     entry: Callable[[str, object], EntryT]
+    checked: type[BaseModel]
     whole: str = "arguments"
 
     def read(self, file: Path | None) -> dict[str, EntryT]:
@@ -85,13 +87,20 @@ class EntryFile(Generic[EntryT]):
             raise InvalidInput(f"{where}: the YAML cannot be read: {told}") from None
         whole = fields_of(data) or {}
         for unknown in (each for each in whole if each != self.field):
-            raise InvalidInput(
-                f"{where}: unknown field {unknown[:SHOWN_CHARS_MAX]!r}, {nearest(unknown, [self.field])}"
-            )
-        named = fields_of(whole.get(self.field))
+            raise InvalidInput(f"{where}: {self._unknown(unknown)}")
+        listed = whole.get(self.field)
+        if isinstance(listed, list):
+            raise InvalidInput(f"{where}: `{self.field}` is a list; {self.form}")
+        named = fields_of(listed)
         if not named:
             raise InvalidInput(f"{where}: names no {self.field}; {self.form}")
         return self._checked(named, where)
+
+    def _unknown(self, name: str) -> str:
+        field = f"unknown field {name[:SHOWN_CHARS_MAX]!r}"
+        near = suggestion(name, [self.field])
+        # without a near name it is most likely an entry, one level too high
+        return f"{field}, {near}" if near.endswith("?") else f"{field}; {self.form}"
 
     def _checked(self, named: Mapping[str, object], where: str) -> dict[str, EntryT]:
         if len(named) > self.entries_max:
@@ -102,7 +111,8 @@ class EntryFile(Generic[EntryT]):
             try:
                 entries[name] = self.entry(name, fields)
             except ValidationError as error:
-                problems.append(f"{self.field}.{name[:SHOWN_CHARS_MAX]}: {problems_text(error, self.whole)}")
+                text = field_problems(error, self.checked, self.whole, may_hold_secrets=True)
+                problems.append(f"{self.field}.{name[:SHOWN_CHARS_MAX]}: {text}")
             except InvalidInput as error:
                 problems.append(f"{self.field}.{name[:SHOWN_CHARS_MAX]}: {error.message}")
         if problems:

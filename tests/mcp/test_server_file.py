@@ -34,11 +34,11 @@ def test_servers_are_read_by_name() -> None:
     [
         ("", "names no servers"),
         ("servers: {}", "names no servers"),
-        ("server: {}", "unknown field 'server', which is not there; did you mean 'servers'?"),
+        ("server: {}", "unknown field 'server', did you mean 'servers'?"),
         ("servers: {a: {}}", "servers.a: .*a server has a `url` or a `command`; give one of them"),
         ("servers: {a: {url: 'http://x/', command: [y]}}", "give one of them"),
         ("servers: {a: {command: npx x}}", r"servers.a: `command` is a list of its words: \[npx, x\]"),
-        ("servers: {a: {urls: 'http://x/'}}", "unknown field 'urls', which is not there; did you mean 'url'?"),
+        ("servers: {a: {urls: 'http://x/'}}", "unknown field 'urls', did you mean 'url'?"),
         ("servers: {a: {url: 'ftp://x/'}}", "servers.a: url: "),
         ("servers: {a: {name: b, url: 'http://x/'}}", "unknown field 'name'"),
         ("servers: {a: [url]}", "servers.a: is not a mapping"),

@@ -51,9 +51,9 @@ def test_every_problem_stands_in_one_line_and_with_its_route() -> None:
     assert problem.count("\n") == 0
     for part in (
         "models.a: there is no model API 'opneai'; did you mean 'openai'?",
-        "models.b: unknown field 'modle', which is not there; did you mean 'model'?",
+        "models.b: unknown field 'modle', did you mean 'model'?",
         "models.c: is not a mapping",
-        "models.d: api: Field required",
+        "models.d: api: is missing",
     ):
         assert part in problem
 
@@ -77,7 +77,19 @@ def test_every_problem_stands_in_one_line_and_with_its_route() -> None:
         ("{api: 'python:m:n', base_url: 'https://x'}", "`base_url` means nothing for a model of your own"),
         ("{api: 'python:m:n', timeouts: {connect_seconds: 1}}", "`timeouts` means nothing"),
         ("{api: 'python:m'}", "names no model"),
-        ("{api: openai, model: m, capabilities: [speech]}", "capabilities.0"),
+        (
+            "{api: openai, model: m, capabilities: [speech]}",
+            "capabilities.0: 'speech' is not a value of it, there are: audio",
+        ),
+        ("{api: openai, model: m, key: {env: A}}", "unknown field 'key.env', there are: file, variable"),
+        (
+            "{api: openai, model: m, prices: {input: 1, output_usd: 1}}",
+            "unknown field 'prices.input', did you mean 'input_usd'?",
+        ),
+        (
+            "{api: openai, model: m, context_window: 128k}",
+            "context_window: Input should be a valid integer, unable to parse string as an integer (it is '128k')",
+        ),
         ("{api: openai, model: m, timeouts: {connect_seconds: 601}}", "connect_seconds"),
         ("{api: openai, model: m, context_window: 0}", "context_window"),
         ("{api: openai, model: m, rate_limits: {tokens_per_minute: -1}}", "tokens_per_minute"),
@@ -99,7 +111,10 @@ def test_a_key_in_the_file_itself_is_refused_and_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("servers: {}", "unknown field 'servers', which is not there; there are: models"),
+        ("servers: {}", "unknown field 'servers'; write `models:` and below it a name"),
+        ("gpt: {api: openai, model: m}", "unknown field 'gpt'; write `models:` and below it a name"),
+        ("model: {gpt: {api: openai, model: m}}", "unknown field 'model', did you mean 'models'?"),
+        ("models: [{api: openai, model: m}]", "`models` is a list; write `models:` and below it a name"),
         ("models: {}", "names no models"),
         ("", "names no models"),
         ("models: [", "the YAML cannot be read"),
