@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.agent.definition import LLM, OPTIONS
-from holdfast.models.model_apis import ModelApi
+from holdfast.models.model_apis import APIS, ModelApi
 
 
 def options_problem(llm: LLM, api: ModelApi) -> str:
@@ -13,4 +13,7 @@ def options_problem(llm: LLM, api: ModelApi) -> str:
         return ""
     named = ", ".join(f"llm.{name}" for name in unknown)
     known = ", ".join(name for name in OPTIONS if name in api.options) or "none"
-    return f"{api.title} does not know {named}; leave it out (it knows: {known})"
+    others = " or ".join(each.name for each in APIS.values() if each.options.issuperset(unknown))
+    remedy = f"leave {'it' if len(unknown) == 1 else 'them'} out"
+    more = f", or use a model of the API {others}" if others else ""
+    return f"{api.title} does not know {named} (it knows: {known}); {remedy}{more}"

@@ -200,7 +200,7 @@ class RoutedModel(RoutingModel):
         if self._routes and own is not None and own.has_no_access:
             without = "and the worker has no model of its own"
             if llm.model is None:
-                return f"llm.model names no route, {without}; {suggestion('', self._routes)}"
+                return f"it has no llm.model, {without}; set it to a route, {suggestion('', self._routes)}"
             return f"there is no route {llm.model!r}, {without}; {suggestion(llm.model, self._routes)}"
         return problem_with(self._own, llm)
 

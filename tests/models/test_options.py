@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.agent.definition import LLM
 from holdfast.core.base.frozen import replace as changed
 from holdfast.core.tools.tool_traits import ToolSchema
-from holdfast.models.model_apis import OPENAI
+from holdfast.models.model_apis import ANTHROPIC, OPENAI, OPENAI_RESPONSES
 from holdfast.models.openai_chat.model import OpenAIChat
 from holdfast.models.options import options_problem
 from holdfast.models.strict_tools import LEVELS_MAX, can_be_strict
@@ -113,5 +113,12 @@ def test_chat_completions_know_every_option_but_one() -> None:
 def test_an_api_names_the_options_that_it_does_not_know() -> None:
     api = replace(OPENAI, title="the other API", options=frozenset({"temperature", "stop"}))
     assert options_problem(LLM(temperature=0.1, stop=("x",)), api) == ""
-    text = "the other API does not know llm.seed, llm.extra; leave it out (it knows: temperature, stop)"
-    assert options_problem(LLM(temperature=0.1, seed=1, extra={"user": "x"}), api) == text
+    text = "the other API does not know llm.seed, llm.extra (it knows: temperature, stop); leave them out"
+    assert options_problem(LLM(temperature=0.1, seed=1, extra={"user": "x"}), api).startswith(text)
+
+
+def test_an_api_names_those_that_know_an_option_which_it_does_not() -> None:
+    either = "; leave it out, or use a model of the API"
+    assert options_problem(LLM(background=True), OPENAI).endswith(f"{either} openai_responses")
+    assert options_problem(LLM(seed=1), OPENAI_RESPONSES).endswith(f"{either} openai or pydantic_ai")
+    assert options_problem(LLM(background=True, seed=1), ANTHROPIC).endswith("; leave them out"), "no API knows both"

@@ -129,7 +129,10 @@ async def test_a_route_without_streaming_is_not_asked_to_stream() -> None:
         ("bare", "the route 'bare' names no model; set llm.model to bare/MODEL"),
         ("mine", "cannot import 'no_such_module'"),
         ("gtp", "there is no route 'gtp', and the worker has no model of its own; did you mean 'gpt'?"),
-        (None, "llm.model names no route, and the worker has no model of its own; there are: bare, default"),
+        (
+            None,
+            "it has no llm.model, and the worker has no model of its own; set it to a route, there are: bare, default",
+        ),
         ("openai/gpt-5", "the route 'openai' needs the variable OPENAI_API_KEY"),
     ],
 )
