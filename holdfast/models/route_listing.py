@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -79,15 +80,17 @@ def listings(model: RoutedModel, environment: Mapping[str, str]) -> list[RouteLi
 
 async def tried(model: RoutedModel, names: list[str]) -> dict[str, RouteTry]:
     """Return how a short answer of each of these went, asked side by side; an empty name is the worker's own model."""
-    tries = await asyncio.gather(*(_tried(model, name) for name in names))
+    # imports their clients, all before the first call: that is no time of an endpoint's
+    checks = (asyncio.to_thread(problem_with, model, LLM(model=name or None)) for name in names)
+    problems = await asyncio.gather(*checks)
+    tries = await asyncio.gather(*map(partial(_tried, model), names, problems))
     return dict(zip(names, tries, strict=True))
 
 
-async def _tried(model: RoutedModel, name: str) -> RouteTry:
-    llm = LLM(model=name or None)
-    request = ModelRequest(llm, "", (user_message(QUESTION),), (), TRIED_TOKENS_MAX)
+async def _tried(model: RoutedModel, name: str, error: str) -> RouteTry:
+    """Ask the model of that name, unless there is an error already."""
+    request = ModelRequest(LLM(model=name or None), "", (user_message(QUESTION),), (), TRIED_TOKENS_MAX)
     tokens = 0
-    error = await asyncio.to_thread(problem_with, model, llm)  # imports the client, which is no time of the endpoint's
     started_at = perf_counter()
     try:
         if not error:

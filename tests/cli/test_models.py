@@ -87,6 +87,9 @@ def test_what_is_wrong_is_bad_input(here: Project) -> None:
     unknown = here.run("models", "fats")
     assert (unknown.code, unknown.out) == (InvalidInput.exit_code, "")
     assert "'fats' is none of the routes of models.yaml; did you mean 'fast'?" in unknown.err
+    wrong = here.run("models", "--model", "anthropi")
+    assert (wrong.code, wrong.out) == (InvalidInput.exit_code, "")
+    assert "there is no model API 'anthropi'; did you mean 'anthropic'?" in wrong.err
     (here.folder / "other.yaml").write_text("models: {a: {api: opneai}}")
     assert "did you mean 'openai'?" in here.run("models", "--models", "other.yaml").err
 
@@ -102,7 +105,8 @@ async def test_doctor_looks_at_the_routes(here: Project, monkeypatch: pytest.Mon
     assert found.level is Level.WARNING
     for part in ("fast: ok", "gone: unreachable (the connection is refused)", "locked: the route 'locked' needs"):
         assert part in found.result
-    assert found.remedy.endswith("and try it with `holdfast models gone --check`")
+    assert found.remedy.startswith("set what is missing, or correct ")
+    assert found.remedy.endswith("then try it with `holdfast models gone --check`")
     assert asked == ["GET"]  # a list of its models, and no token
     [without] = [each for each in await examine(settings) if each.check == ROUTES]
     assert (without.level, without.result[:9]) == (Level.OK, "no routes")

@@ -19,7 +19,7 @@ from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.display_text import on_a_line
-from holdfast.models.model_choice import EnvironmentModel
+from holdfast.models.model_choice import EnvironmentModel, chosen_api
 from holdfast.models.route_file import DEFAULT_FILE, FORM, read_routes
 
 if TYPE_CHECKING:  # slow to import
@@ -47,6 +47,7 @@ def models(
     from holdfast.models.route_listing import listings
     from holdfast.models.routed_model import RoutedModel
 
+    chosen_api(model)  # a wrong one is no worker without a model of its own
     file = settings_from(models_file=models_file).models_file
     routed = RoutedModel(EnvironmentModel(model), read_routes(file))
     lines = [each for each in listings(routed, os.environ) if route is None or each.name == route]

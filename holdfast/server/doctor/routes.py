@@ -21,7 +21,7 @@ from holdfast.server.doctor.machine_facts import apart
 
 ROUTES: Final = "models"
 
-PROBLEM_CHARS_MAX: Final = 120
+PROBLEM_CHARS_MAX: Final = 200
 """How much of a problem is shown."""
 
 
@@ -38,7 +38,8 @@ async def examine_routes(settings: Settings) -> list[Finding]:
         return [fine(ROUTES, result)]
     bad = next(name for name, problem in problems.items() if problem)
     file = settings.models_file or DEFAULT_FILE
-    return [warned(ROUTES, result, f"correct it in {file}, and try it with `holdfast models {bad} --check`")]
+    remedy = f"set what is missing, or correct {file}; then try it with `holdfast models {bad} --check`"
+    return [warned(ROUTES, result, remedy)]
 
 
 def _looked_at(model: RoutedModel, name: str) -> str:
