@@ -37,10 +37,13 @@ def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None
     assert "  in progress  " in capsys.readouterr().out
 
 
-def test_why_an_attempt_failed_is_shown_whole_among_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("live", [True, False])
+def test_why_an_attempt_failed_is_shown_whole_among_the_steps(
+    capsys: pytest.CaptureFixture[str], *, live: bool
+) -> None:
     why = "the model endpoint the OpenAI API cannot be reached (its name cannot be resolved); is OPENAI_BASE_URL right?"
     failed = AttemptFailed(str(uuid4()), 1, 1, why)
-    Steps(live=True).show(failed)
+    Steps(live=live).show(failed)
     assert why in " ".join(capsys.readouterr().out.split())
 
 

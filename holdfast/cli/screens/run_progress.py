@@ -84,7 +84,7 @@ class Steps:
                 self._began, self.streamed = watched.at, ""
             case TextDelta() if self._live:
                 self._stream(watched)
-            case AttemptFailed() if self._live or not watched.step_number:
+            case AttemptFailed():
                 self._text.end()
                 _tell_failure(watched)
                 self.streamed = ""
