@@ -97,7 +97,9 @@ async def _run(
 
 def _raised(traits: HookTraits, error: BaseException) -> HookRun:
     record = error_record(error, traits.name)
-    return _failed(traits, f"raised {record.type}: {record.message}")
+    # pydantic's own text has several lines, the type's name and an address; most often it is about a `Changes(...)`
+    message = problems_text(error, error.title) if isinstance(error, ValidationError) else record.message
+    return _failed(traits, f"raised {record.type}: {message}")
 
 
 def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:

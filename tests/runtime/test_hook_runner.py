@@ -9,6 +9,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import AFTER_ANSWER, Changes, Hook, HookContext, Trigger, hook
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import user_message
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.transition import HOOK_STEPS_MAX
 from holdfast.core.tools.tools import tool
@@ -240,3 +241,15 @@ async def test_a_hook_is_shown_the_latest_steps_alone() -> None:
     await run(look, turns=turns)
     assert shown == [5, 6, 7]
     assert len(shown) == HOOK_STEPS_MAX
+
+
+async def test_changes_that_cannot_be_made_are_told_in_one_line_with_their_field() -> None:
+    @hook("before_inference")
+    def hurry(_: HookContext) -> Changes:
+        return Changes(model_call=ModelCallChanges(options={"temprature": 1}))
+
+    state, model = await run(hurry)
+    [error] = state.errors
+    named = "the hook 'hurry' (before_inference) raised ValidationError"
+    assert error.message == f"{named}: model_call: there is no option 'temprature'; did you mean 'temperature'?"
+    assert not model.requests
