@@ -451,7 +451,11 @@ async def _main(arguments: argparse.Namespace, server: type[FakeOpenAI]) -> None
 
 def main(server: type[FakeOpenAI] = FakeOpenAI) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m {server.__module__}", description="Plays a script.")
+    started = sys.modules["__main__"].__spec__  # `server.__module__` is `__main__` where its own file was started
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {started.name if started else server.__module__}",
+        description=f"Plays a script at an address of its own on {HOST} (POST {server.WIRE.path}), which it prints.",
+    )
     parser.add_argument("--script", required=True, help="module:attribute of a script, or of a mapping by model name")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--ledger", type=Path, help="a JSON lines file to which every model call is appended")

@@ -514,6 +514,13 @@ async def test_as_a_process_it_says_its_address_and_ends_on_a_signal(tmp_path: P
     assert {entry.pid for entry in ledger.entries()} == {process.pid}
 
 
+def test_as_a_process_it_calls_itself_what_it_was_started_as(tmp_path: Path) -> None:
+    with start(tmp_path, "--help") as process:
+        shown = process.communicate()[0]
+    assert shown.startswith("usage: python -m holdfast.testing.openai_server ")
+    assert "/v1/chat/completions" in shown
+
+
 def test_as_a_process_it_names_a_script_that_is_not_there(tmp_path: Path) -> None:
     with start(tmp_path, "--script", "scripts_of_a_test:missing") as process:
         out, err = process.communicate(timeout=90)
