@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Holdfast, Settings
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.failing import Failing, begun
@@ -43,6 +45,13 @@ def dev(project: Project) -> Generator[Running]:
     """`holdfast dev` in `project`, for everybody: do not stop it."""
     with project.dev() as dev:
         yield dev
+
+
+@pytest.fixture
+def client(project: Project) -> Holdfast:
+    """What a program would use: to set the stage and to look, in milliseconds, at what the command line did."""
+    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
+    return asyncio.run(Holdfast.connect(settings))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import call_digest, short_digest
 from tests.cli.page import examples, keys
@@ -24,12 +24,6 @@ LOOKS_MAX = 20
 
 DIGEST = call_digest("multiply", {"a": 6, "b": 7})
 """Of the call that the example's model asks for."""
-
-
-@pytest.fixture
-def client(project: Project) -> Holdfast:
-    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    return asyncio.run(Holdfast.connect(settings))
 
 
 @pytest.fixture

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from uuid import uuid4
 
 import pytest
 
+from holdfast.client import Holdfast
 from tests.cli.page import examples, keys
 from tests.cli.program import Ended, Project
 from tests.cli.terminal import BACKSPACE, CTRL_C, CTRL_D, ENTER, Terminal, terminal
+from tests.sent_files import pdf
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
@@ -58,6 +61,50 @@ def test_metadata_of_a_chat_go_with_each_of_its_messages(project: Project) -> No
     refused = project.run("chat", "clerk", "--metadata", "agent=me", said="one\n")
     assert (refused.code, refused.out) == (2, "")
     assert "reserved by Holdfast" in refused.err
+
+
+def files_of(client: Holdfast, agent_id: str) -> list[list[str]]:
+    """Return the names of the files that came with each of a person's messages."""
+    messages = asyncio.run(client.agent(agent_id).messages())
+    return [[file.name for file in each.files] for each in messages if each.role == "user"]
+
+
+def test_a_file_goes_with_the_first_message_of_a_pipe(project: Project, client: Holdfast) -> None:
+    (project.folder / "paper.pdf").write_bytes(pdf(2))
+    ended = project.run("chat", "clerk", "--attach", "paper.pdf", said="one\ntwo\n")
+    assert (ended.code, ended.out.splitlines()[1:]) == (0, ["2: two"]), "the first answer repeats what the model got"
+    assert files_of(client, id_in(ended.err)) == [["paper.pdf"], []]
+    refused = project.run("chat", "clerk", "--attach", "nothing.pdf", said="one\n")
+    assert (refused.code, refused.out) == (2, "")
+    assert "nothing.pdf cannot be attached" in refused.err
+
+
+def test_files_are_attached_and_dropped_within_a_conversation(project: Project, client: Holdfast) -> None:
+    (project.folder / "paper.pdf").write_bytes(pdf(2))
+    (project.folder / "my notes.csv").write_text("a,b\n")
+    with terminal(project, "chat", "clerk", "--attach", "paper.pdf") as screen:
+        agent_id = met(screen)
+        assert "with your next message: paper.pdf, application/pdf" in screen.shown
+        screen.types("/attach my notes.csv" + ENTER)
+        screen.shows("; my notes.csv, text/csv, 4 bytes")
+        screen.prompts()
+        screen.types("/attach nothing.pdf" + ENTER)
+        screen.shows("not attached: nothing.pdf cannot be attached")
+        screen.prompts()
+        screen.types("one" + ENTER)
+        screen.shows("'text': 'one'")
+        screen.shows("120 tokens")
+        screen.prompts()
+        screen.types("/attach 'my notes.csv' paper.pdf" + ENTER)
+        screen.shows("with your next message: my notes.csv, text/csv, 4 bytes; paper.pdf")
+        screen.prompts()
+        screen.types("/detach" + ENTER)
+        screen.shows("no file is attached")
+        screen.prompts()
+        screen.types("two" + ENTER)
+        screen.shows("2: two")
+        screen.prompts()
+    assert files_of(client, agent_id) == [["paper.pdf", "my notes.csv"], []]
 
 
 def test_a_new_agent_works_for_the_tenant_that_is_named_and_an_existing_one_for_no_other(project: Project) -> None:

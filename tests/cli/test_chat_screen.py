@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.cli.screens.terminal_input import LeaveRequest
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.base.errors import Conflict
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentStepStarted
 from holdfast.core.wire.session_contracts import Receipt, SessionSettings, SessionView
@@ -130,6 +132,32 @@ async def chat(agent: Agent, fingers: int) -> AsyncGenerator[Chat]:
             opened.held.cancel()
             await asyncio.gather(opened.held, return_exceptions=True)
             asyncio.get_running_loop().remove_reader(fingers)
+
+
+class Refusing(Agent):
+    """Refuses the first message, and remembers what came with each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attached = list[int]()
+
+    async def send(self, text: str, attachments: Sequence[object] = ()) -> Receipt:
+        self.attached.append(len(attachments))
+        if len(self.attached) == 1:
+            raise Conflict("too many messages wait")
+        return await super().send(text)
+
+
+async def test_a_refused_message_leaves_its_files_to_the_next_one(fingers: int, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    agent = Refusing()
+    async with chat(agent, fingers) as talk:
+        for typed in (f"/attach {tmp_path / 'a.txt'}", "one", "two", "three"):
+            await talk.prompts()
+            talk.types(typed + ENTER)
+        async with asyncio.timeout(HEARD_SECONDS_MAX):
+            assert [await agent.heard.get(), await agent.heard.get()] == ["two", "three"]
+    assert agent.attached == [1, 1, 0]
 
 
 async def turns(count: int) -> None:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.client.watch_events import TextDelta
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
@@ -31,13 +31,6 @@ def finished(project: Project, dev: Running) -> str:  # noqa: ARG001  # it serve
     """The id of a run that has completed."""
     ended = project.run("run", "assistant", QUESTION, "--json")
     return str(ended.document["execution_id"])
-
-
-@pytest.fixture
-def client(project: Project) -> Holdfast:
-    """What a program would use: to set the stage and to look, in milliseconds, at what the command line did."""
-    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    return asyncio.run(Holdfast.connect(settings))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from holdfast.view.report import RunExport
 from tests.cli.page import examples
 from tests.cli.program import Ended, Project, Running
 from tests.cli.test_watch import EVENTS, watched_lines
+from tests.sent_files import pdf
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
@@ -142,9 +144,26 @@ def test_files_of_tools_are_listed_and_written(project: Project, dev: Running) -
     assert "[attached: chart.svg, image/svg+xml, 7 bytes]" in project.run("export", id_, "--format", "html").out
 
 
+def test_files_of_messages_come_before_those_of_tools(project: Project) -> None:
+    paper = pdf(1)
+    (project.folder / "paper.pdf").write_bytes(paper)
+    ran = project.run("run", "artist", "draw", "--attach", "paper.pdf", "--json").document
+    id_ = str(ran["execution_id"])
+    listed = re.findall(r"attachment (\d+): ([\w.]+)", project.run("show", id_).out)
+    assert listed == [("1", "paper.pdf"), ("2", "chart.svg"), ("3", "notes.txt")]
+    for place, options in (("here.pdf", ()), ("there.pdf", FORGOTTEN)):
+        assert project.run("show", id_, "--attachment", "1", "--out", place, *options).code == 0
+        assert (project.folder / place).read_bytes() == paper
+    tools = project.run("show", id_, "--attachment", "3", "--out", "last.txt", "--json").document
+    assert tools["name"] == "notes.txt"
+
+
 def test_a_file_that_is_not_there_and_options_that_do_not_fit_are_refused(project: Project, done: str) -> None:
     none = project.run("show", done, "--attachment", "1", "--out", "x")
-    assert (none.code, "has no attachment 1: its tools have attached none" in none.err) == (2, True)
+    assert (
+        none.code,
+        "has no attachment 1: none came with its messages, and its tools have attached none" in none.err,
+    ) == (2, True)
     assert "add --out FILE" in project.run("show", done, "--attachment", "1").err
     assert "choose one of them" in project.run("show", done, "--attachment", "1", "--out", "x", "--steps").err
     assert "work only with --attachment" in project.run("show", done, "--out", "x").err

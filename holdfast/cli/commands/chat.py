@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -14,17 +14,22 @@ from holdfast.cli.busy_indicator import busy
 from holdfast.cli.command_context import agent_id_of, connected, metadata_of, refuse_other_tenant
 from holdfast.cli.commands.approvals import login
 from holdfast.cli.commands.sessions import print_answer
-from holdfast.cli.options import AsJson, Metadata, Policy, Tenant, with_server
+from holdfast.cli.options import AsJson, Attach, Metadata, Policy, Tenant, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.shell_completion import agent_ids, agent_names
 from holdfast.cli.worker_wait import when_served
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidInput, SessionClosed
+from holdfast.runtime.files.message_files import message_files
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle
     from holdfast.client.agent_handle import SendOptions
+    from holdfast.core.conversation.attachments import Attachment
+    from holdfast.runtime.files.message_files import MessageFile
+
+    ReadFiles: TypeAlias = tuple[MessageFile | Attachment, ...]
 
 INTERRUPTED: Final = 130
 
@@ -49,6 +54,7 @@ def chat(
     ] = None,
     while_running: Policy = None,
     metadata: Metadata = None,
+    attach: Attach = None,
     tenant: Tenant = "",
     as_json: AsJson = False,
     settings: Settings,
@@ -57,11 +63,19 @@ def chat(
     if agent is None and agent_id is None:
         raise InvalidInput("which agent? name a definition for a new one, or an existing session with --id")
     options: SendOptions = {"while_running": while_running, "metadata": metadata_of(metadata)}
-    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, tenant, options, as_json=as_json)))
+    files = message_files(attach or ())
+    raise typer.Exit(asyncio.run(_chat(settings, agent, agent_id, tenant, options, files, as_json=as_json)))
 
 
 async def _chat(
-    settings: Settings, name: str | None, agent_id: str | None, tenant: str, options: SendOptions, *, as_json: bool
+    settings: Settings,
+    name: str | None,
+    agent_id: str | None,
+    tenant: str,
+    options: SendOptions,
+    files: ReadFiles,
+    *,
+    as_json: bool,
 ) -> int:
     with busy("opening the session") as opening:
         holdfast = await connected(settings)
@@ -74,14 +88,18 @@ async def _chat(
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")
     output.hint(f"agent {agent.agent_id} ({view.definition.name}); to return: {back}")
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return await _lines(agent, options, as_json=as_json)
+        return await _lines(agent, options, files, as_json=as_json)
+    from holdfast.cli.screens.chat_files import ChatFiles
     from holdfast.cli.screens.chat_screen import Conversation
     from holdfast.cli.screens.terminal_input import LeaveRequest
 
     if view.executions:
         await _show_recent(agent)
+    attached = ChatFiles(files)
+    if files:
+        attached.show()
     try:
-        await Conversation(holdfast, agent, options, login()).hold()
+        await Conversation(holdfast, agent, options, login(), attached).hold()
     except LeaveRequest as leaving:
         output.hint(f"the session stays open: {back}")
         return INTERRUPTED if leaving.interrupted else 0
@@ -96,12 +114,16 @@ async def _show_recent(agent: AgentHandle) -> None:
             output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.shown_text)}")
 
 
-async def _lines(agent: AgentHandle, options: SendOptions, *, as_json: bool) -> int:
-    """Answer line by line; the first that comes to no answer is the last, and says so with its exit code."""
+async def _lines(agent: AgentHandle, options: SendOptions, files: ReadFiles, *, as_json: bool) -> int:
+    """Answer line by line; the first that comes to no answer is the last, and says so with its exit code.
+
+    `files` go with the first one.
+    """
     lines = _Lines()
     while (line := await lines.next()) is not None:
         if line.strip():
-            receipt = await agent.send(line, **options)
+            with_files: SendOptions = {**options, "attachments": files}
+            receipt, files = await agent.send(line, **with_files), ()
             if code := await print_answer(agent, receipt, as_json=as_json):
                 return code
     return 0

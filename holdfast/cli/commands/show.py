@@ -80,9 +80,13 @@ async def _write_attachment(settings: Settings, id_: str, number: int, out: str,
         holdfast = await connected(settings)
         id_, is_session = await resolve_id(holdfast, id_)
         run = await RunSource.find(holdfast, await _run_of(holdfast, id_) if is_session else id_)
-        files = (await run.whole()).attachments
+        files = output.run_files(await run.whole())
         if number > len(files):
-            there = f"it has {len(files)}, numbered from 1" if files else "its tools have attached none"
+            there = (
+                f"it has {len(files)}, numbered from 1"
+                if files
+                else "none came with its messages, and its tools have attached none"
+            )
             raise InvalidInput(f"run {run.execution_id} has no attachment {number}: {there}")
         chosen = files[number - 1]
         data = await holdfast.attachment(chosen)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pydantic import JsonValue, ValidationError
 
 from holdfast.cli.screens import output, session_views
+from holdfast.cli.screens.chat_files import ChatFiles
 from holdfast.cli.screens.chat_output import ENDS, ChatOutput
 from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
 from holdfast.cli.tool_arguments import typed_arguments
@@ -44,11 +45,15 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, client: Holdfast, agent: AgentHandle, options: SendOptions, by: str) -> None:
+    def __init__(
+        self, client: Holdfast, agent: AgentHandle, options: SendOptions, by: str, files: ChatFiles | None = None
+    ) -> None:
+        """`files` go with the first message."""
         self._client = client
         self._agent = agent
         self._options = options
         self._by = by
+        self._files = files or ChatFiles()
         self._keyboard = Keyboard()
         self._talk = ChatOutput(agent.agent_id)
         self._events: asyncio.Queue[ChatEvent] = asyncio.Queue()
@@ -234,13 +239,17 @@ class Conversation:
 
     async def _send(self, text: str) -> None:
         self._talk.end()
-        if not text.strip():
+        if not text.strip() or await self._files.take(text):
             return
+        options: SendOptions = {**self._options}
+        if self._files.waiting:
+            options["attachments"] = self._files.waiting
         try:
-            receipt = await self._agent.send(text, **self._options)
+            receipt = await self._agent.send(text, **options)
         except HoldfastError as error:
             output.hint(f"not accepted: {error}")
             return
+        self._files.sent()
         if self._busy:
             output.hint(f"it {session_views.fate(receipt)}")
         elif receipt.state == "waiting" and (await self._agent.view()).status == "suspended":

@@ -22,7 +22,7 @@ from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, tokens_used
-from holdfast.core.conversation.attachments import size_text
+from holdfast.core.conversation.attachments import Attachment, size_text
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
 from holdfast.core.conversation.input_requests import InputRequest
@@ -340,10 +340,16 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
         console().print(f"    [cyan]{escape(printable(todo.line))}[/cyan]")
     for error in state.errors:
         console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
-    for number, file in enumerate(state.attachments, 1):
+    for number, file in enumerate(run_files(state), 1):
         about = f"attachment {number}: {file.name}, {file.media_type}, {size_text(file.size)}"
         console().print(f"    [dim]{escape(printable(about))}[/dim]")
     ended(state)
+
+
+def run_files(state: AgentState) -> tuple[Attachment, ...]:
+    """Return a run's files, numbered from 1: those that came with messages of its conversation, then its tools'."""
+    sent = (file for section in state.store.sections for message in section.messages for file in message.files)
+    return (*sent, *state.attachments)
 
 
 def _waits(state: AgentState) -> None:

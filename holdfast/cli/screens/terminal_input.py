@@ -114,5 +114,6 @@ class Keyboard:
         typed, self._typed = self._typed, ""
         if CTRL_C in typed:
             raise LeaveRequest(interrupted=True)
-        *lines, draft = typed.split("\n")
+        # Enter that was pressed while a prompt had the terminal is not yet the end of a line
+        *lines, draft = typed.replace("\r", "\n").split("\n")
         return lines, draft if draft.isprintable() else ""  # an arrow or the like is no text
