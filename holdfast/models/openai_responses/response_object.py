@@ -32,6 +32,7 @@ ANSWERED: Final = (None, "completed", "incomplete")
 """The statuses of an answer; some servers send none."""
 
 FAILED: Final = ("failed", "cancelled")
+"""The statuses of a response that has ended without an answer."""
 
 UNANSWERABLE: Final = frozenset({
     "apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request",

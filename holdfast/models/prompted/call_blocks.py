@@ -39,7 +39,7 @@ _ATTEMPT: Final = re.compile(
 """What is meant as a call or shown as a result, well written or not; a tag within a sentence is none."""
 
 _TAG: Final = re.compile(r"<(?=\s{0,8}/?\s{0,8}tool_(?:call|result)\b)", re.IGNORECASE)
-"""A tag of the form, also as nobody but a careless reader would take for one."""
+"""A tag of the form, or what a careless reader could take for one."""
 
 _FENCE: Final = re.compile(r"[ \t]{0,8}(`{3,}|~{3,})(.*)")
 """A line that opens or closes a code fence: its marks, and what stands behind them."""
@@ -95,7 +95,7 @@ def read_blocks(text: str, tools: Iterable[str], *, several: bool = True) -> Ans
         return AnswerText(text, (), f"a tool call stands between {CALL} and {CALL_END}" if bare else "")
     words = text[: attempt.start()]
     try:
-        calls = _calls(text, attempt.start(), _in_fence(text[begun : attempt.start()]))
+        calls = _calls(text, attempt.start(), in_fence=_in_fence(text[begun : attempt.start()]))
         if not several and len(calls) > 1:
             raise _Malformed(f"it has {len(calls)} tool calls; make one at a time")  # noqa: TRY301  # told as the others
     except _Malformed as malformed:
@@ -103,8 +103,8 @@ def read_blocks(text: str, tools: Iterable[str], *, several: bool = True) -> Ans
     return AnswerText(words.rstrip(), tuple(calls))
 
 
-def _calls(text: str, start: int, in_fence: bool) -> list[RequestedCall]:  # noqa: FBT001
-    """Return the calls from `start` to the end of the text. Raises _Malformed."""
+def _calls(text: str, start: int, *, in_fence: bool) -> list[RequestedCall]:
+    """Return the calls from `start`, where a code fence may be open, to the end of the text. Raises _Malformed."""
     at, calls = _behind_blanks(text, start), list[RequestedCall]()
     if text[at : at + len(RESULT)].lower() == RESULT:
         raise _Malformed("results come from tools alone; call one, or answer in words of your own")
@@ -198,5 +198,6 @@ def _is_bare_call(text: str, tools: Iterable[str]) -> bool:
 
 
 def _names_tool(call: JsonMap, tools: Collection[str]) -> bool:
+    """Return whether an object has the fields of a call, and the name of one of the tools."""
     keys, name = set(call), call.get("name")
     return keys in ({"name", "arguments"}, {"name", "parameters"}) and isinstance(name, str) and name in tools

@@ -83,7 +83,7 @@ class RouteRate:
                 self._buckets[of].lower_to(left)
 
     async def _admit(self, request: ModelRequest, tokens: int) -> None:
-        """Return when the call may be made. Cancelled, it leaves the line and has taken nothing."""
+        """Return when the call may be made. Cancelled, it leaves the line with nothing taken. Raises ModelFailure."""
         self._check_pause(request)
         if not self._line and not self._wait_seconds(tokens):
             self._enter(tokens)
@@ -94,10 +94,11 @@ class RouteRate:
         try:
             async with asyncio.timeout(RATE_WAIT_SECONDS_MAX):
                 await self._wait(request, tokens, turn)
-        except (TimeoutError, ModelFailure) as error:
+        except ModelFailure:  # another model is to answer
             report(request, AnswerPart(sent=False, waited_seconds=monotonic() - began))
-            if isinstance(error, ModelFailure):
-                raise
+            raise
+        except TimeoutError:
+            report(request, AnswerPart(sent=False, waited_seconds=monotonic() - began))
             text = f"the call waited {RATE_WAIT_SECONDS_MAX:,.0f} s for {self._limited}"
             remedy = "allow more, or make fewer calls"
             raise ModelFailure(f"{text}; {remedy}", kind=UNAVAILABLE, again=True, free=True) from None
@@ -121,7 +122,7 @@ class RouteRate:
         self._enter(tokens)
 
     def _check_pause(self, request: ModelRequest) -> None:
-        """Raise for a call that need not wait for a long pause, because another model can answer it."""
+        """Raise ModelFailure for a call that need not wait for a long pause, because another model can answer it."""
         left = self._paused_until - monotonic()
         if request.may_fall_back and left > FALLBACK_PATIENCE_SECONDS:
             text = f"the provider of the route {self._route!r} allows nothing for another {left:.0f} s"
