@@ -110,6 +110,8 @@ def _file(path: str, where: str) -> str:
         raise InvalidInput(f"{where} needs the file {path!r}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{where}: the file {path!r} is not UTF-8 text") from None
+    except ValueError:  # no file system can have it
+        raise InvalidInput(f"{where}: no file can be called {path!r}; correct the path") from None
     if not text or len(data) > SECRET_BYTES_MAX:
         problem = "is empty" if not text else f"is longer than {SECRET_BYTES_MAX:,} bytes"
         raise InvalidInput(f"{where}: the file {path!r} {problem}; is it the right one?")

@@ -32,6 +32,7 @@ from holdfast.models.answer_transfer import report
 from holdfast.models.endpoint import ProviderSettings, RoutingModel, provider_of
 from holdfast.models.model_apis import ModelApi
 from holdfast.models.model_choice import client_of, model_from
+from holdfast.models.prompted.capability_options import capability_problem
 from holdfast.models.prompted.model import PromptedModel
 from holdfast.models.rate_limits.route_rate import RouteRate
 from holdfast.models.route_choice import RouteChoice, chosen_route, provider_route, settings_of
@@ -162,7 +163,9 @@ class RoutedModel(RoutingModel):
         choice = self.choice(llm.model)
         if choice is None:
             return self._own_problem(llm)
-        if problem := self._problem_of(choice):
+        can = choice.route.capabilities
+        # by the name that the definition has; the client knows the provider's alone
+        if problem := self._problem_of(choice) or ("" if can is None else capability_problem(llm, can)):
             return problem
         try:
             model = self._model_of(choice)

@@ -76,15 +76,22 @@ def _header_name(name: str) -> str:
     return name
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it holds the character NUL, which neither the name of a file nor an HTTP header can have")
+    return text
+
+
 BaseUrl = Annotated[str, Field(max_length=2_000), AfterValidator(_address)]
 HeaderName = Annotated[Entry, AfterValidator(_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_without_nul)]
 
 
 class RouteKey(Frozen):
     """Where the key is: in an environment variable, or in a file, which is read when the first call is made."""
 
     variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=WORD_CHARS_MAX)] | None = None
-    file: Entry | None = None
+    file: Annotated[Entry, AfterValidator(_without_nul)] | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -136,7 +143,9 @@ class Route(Frozen):
     model: Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)] | None = None
     base_url: BaseUrl | None = None
     key: RouteKey | None = None
-    headers: Annotated[Mapping[HeaderName, str], Field(max_length=HEADERS_MAX)] = Field(default_factory=dict[str, str])
+    headers: Annotated[Mapping[HeaderName, HeaderValue], Field(max_length=HEADERS_MAX)] = Field(
+        default_factory=dict[str, str]
+    )
     timeouts: Timeouts = Timeouts()
     prices: Prices | None = None
     context_window: Tokens | None = None

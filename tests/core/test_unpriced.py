@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from holdfast.client.events_from_state import reconstructed
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.definition import LLM, AgentDefinition, FallbackRoute
 from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.hooks import Changes
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.amounts import (
+    WORKERS_MODEL,
     dollars,
     no_price,
+    refused_price,
     short_dollars,
     token_count,
     tokens_in_and_out,
@@ -17,6 +20,8 @@ from holdfast.core.conversation.amounts import (
 )
 from holdfast.core.conversation.markdown_escaping import code
 from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.wire.execution_events import SubagentCompleted, TokenUsageReported
 from tests.core.building import Run, call, hook_at
 
@@ -108,7 +113,7 @@ def test_a_budget_that_refuses_them_fails_before_a_token_is_spent() -> None:
     (error,) = state.errors
     assert error.type == "PriceUnknown"
     assert "model 'model-x'" in error.message
-    assert "set llm.prices or HOLDFAST_PRICES" in error.message
+    assert error.message.endswith("; set llm.prices, HOLDFAST_PRICES, or its route's prices in models.yaml")
     assert Run(ExecutionBudget(unpriced="refuse"), llm=PRICED).begin().answer("done").state.status == "completed"
 
 
@@ -119,3 +124,18 @@ def test_the_refusal_holds_for_subagents_within_the_budget() -> None:
     assert parent.remaining(cost_used=0.5).unpriced == "refuse"
     assert ExecutionBudget(unpriced="warn").capped_by(own).unpriced == "warn"
     assert ExecutionBudget(unpriced="refuse").is_empty
+
+
+def test_the_warning_names_the_place_where_the_price_of_that_model_belongs() -> None:
+    away = ErrorRecord(type="ProviderUnavailable", message="away", source="model")
+    routes = LLM(model="known", prices=PRICED.prices, fallback=(FallbackRoute(model="spare"),))
+    (fell_back,) = Run(llm=routes).begin().model_fails(away).answer("done").state.warnings
+    assert fell_back == no_price("spare", "fallback")
+    assert "; set its prices in llm.fallback, HOLDFAST_PRICES, or its route's prices in models.yaml" in fell_back
+    changed = Run(llm=PRICED, hooks=[hook_at("before_inference")]).begin()
+    changed.hooked(Changes(model_call=ModelCallChanges(model="other"))).answer("done")
+    assert changed.state.warnings == (no_price("other", "hook"),)
+    assert "set prices in the hook's ModelCallChanges, HOLDFAST_PRICES, or" in changed.state.warnings[0]
+    refused = Run(ExecutionBudget(unpriced="refuse"), llm=routes).begin().model_fails(away).state
+    assert refused.errors[0].message == refused_price("spare", "fallback")
+    assert no_price(WORKERS_MODEL).endswith("; set llm.prices or HOLDFAST_PRICES")

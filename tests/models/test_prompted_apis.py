@@ -66,7 +66,7 @@ async def test_calls_in_words_go_back_in_words_behind_the_models_own_reasoning(
 @pytest.mark.parametrize(("api", "server"), APIS)
 async def test_a_function_takes_the_answer(api: str, server: type[FakeOpenAI]) -> None:
     script = [calls(Call("final_answer", {"city": "Rome"}))]
-    async with serving(api, server, script, ("stream", "tools")) as (endpoint, model):
+    async with serving(api, server, script, ("stream", "tools", "parallel_tools")) as (endpoint, model):
         response = await model(replace(ASKED, response_format=FORM))
         [body] = [each.body for each in endpoint.requests]
     assert (response.text, response.tool_calls) == ('{"city": "Rome"}', ())

@@ -63,6 +63,8 @@ def test_every_problem_stands_in_one_line_and_with_its_route() -> None:
     [
         ("{api: openai, model: m, key: {}}", "a key is in a `variable` or in a `file`"),
         ("{api: openai, model: m, key: {variable: A, file: b}}", "give one of them"),
+        ('{api: openai, model: m, key: {file: "a\\0b"}}', "key.file: it holds the character NUL"),
+        ('{api: openai, model: m, headers: {X-Key: "${file:a\\0b}"}}', "it holds the character NUL"),
         ("{api: openai, model: m, base_url: 'ftp://x'}", "base_url"),
         ("{api: openai, model: m, base_url: 'https://me:secret@x/v1'}", "holds a name or password"),
         *(

@@ -12,9 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.display_text import on_a_line
@@ -25,7 +25,15 @@ ESTIMATED: Final = "≈ "
 UNKNOWN_PRICE: Final = "no price is known for "
 """The beginning of a sentence about a model without a price."""
 
-PRICE_REMEDY: Final = "set llm.prices or HOLDFAST_PRICES"
+PricePlace = Literal["llm", "fallback", "hook"]
+"""Who has chosen a model: the definition, the definition as a fallback, or a hook for one call."""
+
+PRICE_FIELDS: Final[Mapping[PricePlace, str]] = {
+    "llm": "llm.prices",
+    "fallback": "its prices in llm.fallback",
+    "hook": "prices in the hook's ModelCallChanges",
+}
+"""Where whoever has chosen a model says what it costs."""
 
 WORKERS_MODEL: Final = "the worker's model"
 """Stands for a model that neither the definition nor the endpoint has named."""
@@ -152,14 +160,23 @@ def joined_models(one: Sequence[str], other: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *other)))[:UNPRICED_MODELS_MAX]
 
 
-def no_price(model: str) -> str:
+def no_price(model: str, place: PricePlace = "llm") -> str:
     """Return the warning that no price is known for `model`, with its remedy."""
-    return f"{UNKNOWN_PRICE}{_phrase(model)}: its cost counts as 0 and max_cost is not enforced for it; {PRICE_REMEDY}"
+    effect = "its cost counts as 0 and max_cost is not enforced for it"
+    return f"{UNKNOWN_PRICE}{_phrase(model)}: {effect}; {_price_remedy(model, place)}"
 
 
-def refused_price(model: str) -> str:
+def refused_price(model: str, place: PricePlace = "llm") -> str:
     """Return why a run that refuses models without a price makes no call to `model`."""
-    return f"{UNKNOWN_PRICE}{_phrase(model)} and the budget refuses that (unpriced: refuse); {PRICE_REMEDY}"
+    why = "the budget refuses that (unpriced: refuse)"
+    return f"{UNKNOWN_PRICE}{_phrase(model)} and {why}; {_price_remedy(model, place)}"
+
+
+def _price_remedy(model: str, place: PricePlace) -> str:
+    field = PRICE_FIELDS[place]
+    if model == WORKERS_MODEL:  # it has no route
+        return f"set {field} or HOLDFAST_PRICES"
+    return f"set {field}, HOLDFAST_PRICES, or its route's prices in models.yaml"
 
 
 def _phrase(model: str) -> str:

@@ -122,7 +122,7 @@ def cost_of(transition: Transition, usage: Usage, reported: float | None = None,
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
     if usage.total_tokens:
-        transition.warn_unpriced((llm.model if llm else None) or model or WORKERS_MODEL)
+        transition.warn_unpriced((llm.model if llm else None) or model or WORKERS_MODEL, transition.price_place)
     return 0.0
 
 
@@ -131,7 +131,7 @@ def refuses_unpriced(transition: Transition) -> bool:
     llm = transition.llm
     if transition.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
         return False
-    text = refused_price((llm.model if llm else None) or WORKERS_MODEL)
+    text = refused_price((llm.model if llm else None) or WORKERS_MODEL, transition.price_place)
     transition.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
     return transition.must_stop
 

@@ -28,7 +28,7 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import joined_models, no_price
+from holdfast.core.conversation.amounts import PricePlace, joined_models, no_price
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
@@ -203,10 +203,20 @@ class Transition:
         if text not in warnings and len(warnings) < WARNINGS_MAX:
             self.change(warnings=(*warnings, text))
 
-    def warn_unpriced(self, model: str) -> None:
+    @property
+    def price_place(self) -> PricePlace:
+        """Who has chosen the model of the call under way, or of the next one."""
+        step = self.execution.current_step
+        if step is None or self.execution.summary_under_way:
+            return "llm"
+        if step.fallbacks:
+            return "fallback"
+        return "llm" if step.model_call_changes is None or step.model_call_changes.model is None else "hook"
+
+    def warn_unpriced(self, model: str, place: PricePlace = "llm") -> None:
         """Note that tokens of `model` have no known price, and warn once; the parent learns it from the result."""
         if model not in self.execution.unpriced:
-            self.warn(no_price(model))
+            self.warn(no_price(model, place))
         self.note_unpriced(model)
 
     def note_unpriced(self, model: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.definition import LLM, OPTIONS
 from holdfast.core.agent.model import (
     BackgroundAnswer,
     Model,
@@ -19,6 +19,7 @@ from holdfast.core.conversation.attachments import FileKind
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings, provider_of
 from holdfast.models.prompted.answer_modes import answer_mode, asked_by, read_by
+from holdfast.models.prompted.capability_options import capability_problem, capable_options
 from holdfast.models.prompted.prompted_tools import offered, read_prompted_calls, with_prompted_tools
 from holdfast.models.prompted.shown_words import ShownWords
 from holdfast.models.routes import Capability
@@ -44,6 +45,7 @@ class PromptedModel(Model):
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the model's answer, as one that can do everything would give it. Raises as the model does."""
+        request = replace(request, llm=self._capable(request.llm))
         mode = answer_mode(request, self._can)
         if "tools" in self._can:
             response = checked_response(await self._model(asked_by(mode, request)))
@@ -68,7 +70,11 @@ class PromptedModel(Model):
 
     def problem(self, llm: LLM) -> str:
         """Return why a run with `llm` would fail at its first call; empty when nothing is known."""
-        return problem_with(self._model, llm)
+        return capability_problem(llm, self._can) or problem_with(self._model, self._capable(llm))
+
+    def _capable(self, llm: LLM) -> LLM:
+        settings = self.settings
+        return capable_options(llm, self._can, OPTIONS if settings is None else settings.api.options)
 
     def file_kinds(self, llm: LLM) -> Collection[FileKind]:
         """Return which kinds of files the model takes."""
