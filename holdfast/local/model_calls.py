@@ -16,7 +16,7 @@ from holdfast.core.agent.model import Model, ModelRequest, file_kinds_of
 from holdfast.core.agent.state import AgentState, facts_of
 from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
-from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.errors import ModelFailure, StorageFailed
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.retries import OutputLimits, give_up_text, next_wait_seconds, patience_of
 from holdfast.core.base.safe_text import clamped_json
@@ -77,15 +77,11 @@ class ModelCalls:
         """Return the model's answer to the conversation in `state`; `progress` follows it as it arrives."""
         response_format = state.context.response_format
         llm = command.llm or state.llm or LLM()
+        patience = patience_of(self._patience, may_fall_back=command.may_fall_back)
         request = ModelRequest(
             llm=llm,
             system_prompt=self._system_prompt(state),
-            messages=await with_files(
-                await with_stored_items(with_prompt(self._shown(state), command.prompt), self._attachments),
-                self._attachments,
-                self._policy,
-                lambda: file_kinds_of(self._model, llm),
-            ),
+            messages=await self._with_stored(with_prompt(self._shown(state), command.prompt), llm, patience),
             tools=offered_tools(self._tools, command.offered),
             max_output_tokens=command.max_output_tokens,
             response_format=response_format,
@@ -93,7 +89,6 @@ class ModelCalls:
             input_max=None if self._compiler or self._prompts else command.input_max,
             may_fall_back=command.may_fall_back,
         )
-        patience = patience_of(self._patience, may_fall_back=command.may_fall_back)
         response = await _answer_with_retries(self._model, request, command, progress, patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # it may be any model
         # what lies in memory alone would be lost to whoever goes on with the state
@@ -101,6 +96,23 @@ class ModelCalls:
         response = await with_items_stored(response, lasting)
         response = checked_catalog_calls(checked_calls(response, self._callable.values()), self._callable.values())
         return checked(response, response_format)
+
+    async def _with_stored(self, messages: Sequence[Message], llm: LLM, patience: float) -> Sequence[Message]:
+        """Return the messages with what the store has of them. A store that fails is asked again, as a model is."""
+        started_at, attempt = time.monotonic(), 0
+        while True:
+            attempt += 1
+            try:
+                return await with_files(
+                    await with_stored_items(messages, self._attachments),
+                    self._attachments,
+                    self._policy,
+                    lambda: file_kinds_of(self._model, llm),
+                )
+            except StorageFailed as error:
+                failure = ModelFailure(error.message, kind=type(error).__name__, again=True, free=True)
+                wait = _wait_after(failure, attempt, time.monotonic() - started_at, patience)
+            await asyncio.sleep(wait)
 
     async def summary(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's summary of the buffer: as text, whatever the agent's response format."""

@@ -105,11 +105,19 @@ class Records:
         return McpCatalog.model_validate_json(await self._read_content(CATALOGS, digest))
 
     async def write_attachment(self, data: bytes) -> str:
-        """Write a file that a tool has attached, and return its digest. Raises StorageFailed."""
-        return await self._write_content(ATTACHMENTS, data)
+        """Write a file of a message or a tool, and return its digest. Raises StorageFailed.
+
+        It is there on return, also where this process has written it before: files may have been deleted since, and the
+        time until they expire counts anew.
+        """
+        digest = digest_of(data)
+        name = _named(ATTACHMENTS, digest)
+        await self._objects.write(name, await self._encoded(name, data))
+        self._recent.put(name, data)
+        return digest
 
     async def read_attachment(self, digest: str) -> bytes:
-        """Return a file that a tool has attached. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        """Return a file of a message or a tool. Raises ObjectMissing, StorageFailed (also for changed content)."""
         return await self._read_content(ATTACHMENTS, digest)
 
     async def has_part(self, digest: str) -> bool:

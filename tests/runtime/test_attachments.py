@@ -7,6 +7,7 @@ import json
 import os
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -139,6 +140,14 @@ async def test_the_record_store_and_memory_keep_files_by_their_content(tmp_path:
             await store.read_attachment("0" * 64)
     again: AttachmentStore = Records.in_folder(tmp_path)
     assert await again.read_attachment(sha256(b"bytes").hexdigest()) == b"bytes", "it is on disk"
+
+
+async def test_a_file_that_was_deleted_from_the_store_is_there_again_once_it_is_attached_again(tmp_path: Path) -> None:
+    records = Records.in_folder(tmp_path)
+    await records.write_attachment(b"bytes")
+    rmtree(tmp_path / "attachments")
+    digest = await records.write_attachment(b"bytes")
+    assert await Records.in_folder(tmp_path).read_attachment(digest) == b"bytes", "its readers are other processes"
 
 
 async def test_memory_keeps_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

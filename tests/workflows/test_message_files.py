@@ -17,11 +17,12 @@ from holdfast import LLM, AgentDefinition, ToolContext, tool
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import ExecutionFailed, InvalidInput
+from holdfast.core.base.errors import ExecutionFailed, InvalidInput, StorageFailed
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.models.route_file import routes_from
 from holdfast.models.routed_model import RoutedModel
+from holdfast.storage.records import Records
 from holdfast.testing.anthropic_server import FakeAnthropic
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
@@ -218,3 +219,33 @@ async def test_what_cannot_come_with_a_message_is_refused_before_anything_is_sen
         with pytest.raises(InvalidInput, match="a state is no question"):
             await LocalDriver(AGENT, model=ScriptedModel([])).execute(done, attachments=[PAPER])
         assert not served.endpoint.requests
+
+
+async def test_a_store_that_is_away_for_a_moment_is_asked_again_in_both_drivers(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failed = Records.read_attachment, list[str]()
+
+    async def read_at_the_second_time(self: Records, digest: str) -> bytes:
+        if len(failed) % 2 == 0:
+            failed.append(digest)
+            raise StorageFailed("the bucket is away")
+        failed.append("")
+        return await read(self, digest)
+
+    monkeypatch.setattr(Records, "read_attachment", read_at_the_second_time)
+    async with serve([say("read")], []) as served:
+        run = await served.client.run(AGENT, "Read it.", attachments=[PAPER])
+    model = ScriptedModel([say("read")])
+    here = await LocalDriver(AGENT, model=model, records=Records.in_folder(tmp_path)).execute(
+        "Read it.", attachments=[PAPER]
+    )
+    assert (run.output, here.final_response, len(model.requests)) == ("read", "read", 1)
+    assert failed == [sha256(PAPER).hexdigest(), ""] * 2, "it was away once for each"
+    assert here.usage == run.state.usage, "it cost nothing"
+    hasty = AGENT.model_copy(update={"model_patience_seconds": 0})
+    given_up = await LocalDriver(hasty, model=model, records=Records.in_folder(tmp_path)).execute(
+        "Read it.", attachments=[PAPER]
+    )
+    assert [each.type for each in given_up.errors] == ["StorageFailed"]
+    assert len(model.requests) == 1
