@@ -107,7 +107,10 @@ class Inference:
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
-            if (partial is None and failed == NOTHING_USED) or not _is_cancelled_by_run():
+            if not _is_cancelled_by_run():
+                await _signal_usage(progress.usage_if_lost, progress.background)
+                raise
+            if partial is None and failed == NOTHING_USED:
                 raise
             response = partial or InferenceResponse(finish_reason=CANCELLED)
             return InferenceAnswer(response=response, complete=False, failed_usage=failed)
@@ -129,7 +132,10 @@ class Inference:
         except asyncio.CancelledError:
             await self._cancel_background(progress)
             used = progress.fail()
-            if used == NOTHING_USED or not _is_cancelled_by_run():
+            if not _is_cancelled_by_run():
+                await _signal_usage(used, progress.background)
+                raise
+            if used == NOTHING_USED:
                 raise
             return SummaryText(text="", usage=used)
         usage = response.usage + progress.failed_usage
@@ -268,7 +274,7 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     progress.begun_at = patience.begun_at
 
     def spent() -> FailedAttemptsUsage | None:
-        used = progress.failed_usage + progress.details().if_lost
+        used = progress.usage_if_lost
         if used == NOTHING_USED:
             return None
         return FailedAttemptsUsage(call=info.activity_id, usage=used, background=progress.background)
@@ -322,8 +328,8 @@ async def _failure(
 async def _signal_usage(used: Usage, background: BackgroundAnswer | None) -> None:
     """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
-    If the call is cancelled in that wait, nothing else can report it. It costs one signal per failed attempt that had
-    reached its endpoint, which is rare.
+    If the call is cancelled in that wait, nothing else can report it. It costs one signal per attempt that had reached
+    its endpoint and failed, or was ended with its worker, which is rare.
     """
     info = activity.info()
     if used == NOTHING_USED:

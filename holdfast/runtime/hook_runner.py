@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from pydantic import ValidationError
 
+from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import (
     Changes,
     Hook,
@@ -24,6 +25,7 @@ from holdfast.core.base.model_retry import ModelRetry
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.validation_errors import problems_text
 from holdfast.core.conversation.error_records import error_record
+from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.runtime.model_call_changes import ModelCallCheck
 from holdfast.runtime.open_resources import NO_RESOURCES, OpenResources
@@ -49,11 +51,12 @@ async def run_hooks(
     a hook that wants any fails.
     """
     runs: list[HookRun] = []
-    room = changes_bytes_max
+    room, usual = changes_bytes_max, context.llm or LLM()
     for traits in traits_in_order:
         run = await _run(hooks.get(traits.name), traits, context, room, apart=apart, resources=resources)
         if run.changes is not None and run.changes.model_call is not None:
-            run = await _with_checked_call(traits, run.changes, context, room, check)
+            judge = None if check is None else partial(check.checked, usual, context)
+            run = await _with_checked_call(traits, run.changes, room, judge)
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
             break
@@ -123,12 +126,15 @@ def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:
 
 
 async def _with_checked_call(
-    traits: HookTraits, changes: Changes, context: HookContext, room: int, check: ModelCallCheck | None
+    traits: HookTraits,
+    changes: Changes,
+    room: int,
+    judge: Callable[[ModelCallChanges], Awaitable[ModelCallChanges | str]] | None,
 ) -> HookRun:
     """Return the run with what the worker knows of the model that is asked instead, or why it cannot be."""
-    if check is None or changes.model_call is None:
+    if judge is None or changes.model_call is None:
         return _failed(traits, "cannot change the model call: nobody here knows of models")
-    checked = await check.checked(context, replace(changes.model_call, hooks=()))
+    checked = await judge(replace(changes.model_call, hooks=()))
     if isinstance(checked, str):
         return _failed(traits, f"cannot change the model call so: {checked}")
     return _checked(traits, replace(changes, model_call=checked), room)

@@ -24,10 +24,10 @@ class ModelCallCheck:
     model: Model
     prices: PriceList
 
-    async def checked(self, context: HookContext, changes: ModelCallChanges) -> ModelCallChanges | str:
+    async def checked(self, usual: LLM, context: HookContext, changes: ModelCallChanges) -> ModelCallChanges | str:
         """Return `changes` with what is known of their model; or why such a call would fail, as for a definition.
 
-        It may read a key's file and import a client.
+        `usual` is what the agent is asked with when no hook changes that. It may read a key's file and import a client.
         """
         llm = context.llm or LLM()
         if problem := problem_with_model_call(llm, context.tools, changes):
@@ -39,9 +39,9 @@ class ModelCallCheck:
         if changes.model is None and not changes.options:
             return changes
         # in a thread: a synchronous read would block heartbeats and all other calls of the worker
-        return await asyncio.to_thread(self._known, llm, changes)
+        return await asyncio.to_thread(self._known, usual, llm, changes)
 
-    def _known(self, llm: LLM, changes: ModelCallChanges) -> ModelCallChanges | str:
+    def _known(self, usual: LLM, llm: LLM, changes: ModelCallChanges) -> ModelCallChanges | str:
         if problem := problem_with(self.model, llm.changed_by(changes)):
             return problem
         tier = llm.changed_by(changes).service_tier
@@ -51,6 +51,14 @@ class ModelCallCheck:
         if changes.model in (None, llm.model):
             prices = changes.prices or self._in_tier(llm.model, llm.prices, llm.service_tier, tier)
             return replace(changes, prices=prices)
+        if changes.model == usual.model:  # back from where a hook before has sent the call
+            prices = self._in_tier(usual.model, usual.prices, usual.service_tier, tier) or usual.prices
+            return replace(
+                changes,
+                prices=changes.prices or prices,
+                context_window=changes.context_window or usual.context_window,
+                longest_answer=changes.longest_answer or usual.longest_answer,
+            )
         return replace(
             changes,
             prices=changes.prices or self.prices.of(changes.model, tier),

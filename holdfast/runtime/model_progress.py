@@ -99,6 +99,11 @@ class Progress:
         """The usage of the attempts that have ended, and of an answer that goes on, as if it were lost."""
         return self.failed_usage + (self._counted(lost=True) if self.background else NOTHING_USED)
 
+    @property
+    def usage_if_lost(self) -> Usage:
+        """The usage of all attempts, this one as if nothing more were heard of it."""
+        return self.failed_usage + self._counted(lost=True)
+
     def begin(self, request: ModelRequest) -> None:
         """Note that `request` is being sent."""
         self._request = request

@@ -111,13 +111,14 @@ async def test_an_answer_that_is_gone_after_a_kill_is_asked_for_once_more(settin
     assert state.usage.total_tokens > USED.total_tokens, "the lost one was paid for as well"
 
 
-async def test_a_stop_while_no_worker_lives_cancels_it(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "drain"])
+async def test_a_stop_while_no_worker_lives_cancels_it(settings: Settings, tmp_path: Path, end: str) -> None:
     async with FakeResponses([say(WORDS, pieces_max=4, hang=True)]) as endpoint:
         client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl", ENVIRONMENT) as first:
             execution_id = await client.start(clerk(), "Where is it?")
             await known(client, execution_id)
-            first.kill()
+            await asyncio.to_thread(first.kill if end == "kill" else first.stop)
         await client.stop(execution_id, "enough")
         async with worker(settings, endpoint, tmp_path / "tools.jsonl", ENVIRONMENT):
             state = await client.result(execution_id)

@@ -184,13 +184,16 @@ async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model
     assert state.usage.estimated_tokens > 0, "the attempt that was lost counts as well"
 
 
-async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "drain"])
+async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(
+    settings: Settings, tmp_path: Path, end: str
+) -> None:
     async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
         client = await Holdfast.connect(settings)
-        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl", {"HOLDFAST_WORKER_GRACE": "1"}) as first:
             execution_id = await client.start(AGENT, "wait")
             await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
-            first.kill()
+            await asyncio.to_thread(first.kill if end == "kill" else first.stop)
         await client.stop(execution_id)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
             state = await client.result(execution_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from holdfast import LLM, AgentDefinition, Changes, HookContext, ModelCallChanges, hook, tool
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.usage import Prices
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, InferenceResponse, ModelRequest
 from holdfast.testing import call, say
@@ -16,6 +18,7 @@ from holdfast.testing.openai_server import FakeOpenAI
 
 AGENT = AgentDefinition(name="clerk", llm=LLM(model="small", temperature=0.5), tools="all", hooks="all")
 PRICE = {"input_usd": 1.0, "output_usd": 2.0}
+DEAR = {"input_usd": 50.0, "output_usd": 50.0}
 FIRST = [call("add", a=1, b=1), say("nobody hears this"), say("2")]
 SECOND = [say("nor this"), call("multiply", a=1, b=2)]
 
@@ -82,6 +85,22 @@ async def test_one_call_goes_to_another_route_with_other_options_fewer_tools_and
     assert step.model_call_changes.hooks == ("change",)
     assert step.model_call_changes.prices is not None, "what the worker knew of the route is recorded"
     assert state.final_response == "2"
+
+
+async def test_a_call_that_hooks_send_away_and_back_costs_what_the_definition_says() -> None:
+    own = AGENT.model_copy(
+        update={"llm": LLM.model_validate({"model": "small", "prices": DEAR, "context_window": 900})}
+    )
+    away, back = in_step(1, ModelCallChanges(model="large")), in_step(1, ModelCallChanges(model="small"))
+    back = replace(back, traits=back.traits.model_copy(update={"name": "back", "priority": -1}))
+    async with FakeOpenAI([say("2")]) as small, FakeOpenAI([]) as large:
+        driver = LocalDriver(own, tools=[add, multiply], hooks=[away, back], models=routes(small, large))
+        state = await driver.execute("What is 1 + 1?")
+    [step] = state.steps
+    assert step.model_call_changes is not None
+    assert step.model_call_changes.hooks == ("change", "back")
+    assert step.model_call_changes.context_window == 900
+    assert state.cost == pytest.approx(Prices.model_validate(DEAR).cost(state.usage))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ def context(llm: LLM) -> HookContext:
 
 
 async def checked(llm: LLM, changes: ModelCallChanges) -> ModelCallChanges:
-    known = await ModelCallCheck(ScriptedModel([]), PRICES).checked(context(PRICES.priced(llm)), changes)
+    usual = PRICES.priced(llm)
+    known = await ModelCallCheck(ScriptedModel([]), PRICES).checked(usual, context(usual), changes)
     assert not isinstance(known, str)
     return known
 
