@@ -107,10 +107,9 @@ class Inference:
             progress.end()
             # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
-            if not _is_cancelled_by_run():
+            if _is_put_off():
                 await _signal_usage(progress.usage_if_lost, progress.background)
-                raise
-            if partial is None and failed == NOTHING_USED:
+            if (partial is None and failed == NOTHING_USED) or not _is_cancelled_by_run():
                 raise
             response = partial or InferenceResponse(finish_reason=CANCELLED)
             return InferenceAnswer(response=response, complete=False, failed_usage=failed)
@@ -132,10 +131,9 @@ class Inference:
         except asyncio.CancelledError:
             await self._cancel_background(progress)
             used = progress.fail()
-            if not _is_cancelled_by_run():
+            if _is_put_off():
                 await _signal_usage(used, progress.background)
-                raise
-            if used == NOTHING_USED:
+            if used == NOTHING_USED or not _is_cancelled_by_run():
                 raise
             return SummaryText(text="", usage=used)
         usage = response.usage + progress.failed_usage
@@ -288,6 +286,14 @@ def _is_cancelled_by_run() -> bool:
     why = activity.cancellation_details()
     # several flags can be set at once; a call that is retried must not return a result
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
+
+
+def _is_put_off() -> bool:
+    """Return whether the call is made again because its worker ends or by an operator's wish: a stop may come first."""
+    why = activity.cancellation_details()
+    if why is None or why.not_found or why.timed_out:  # the server goes by what it has of this attempt
+        return False
+    return why.worker_shutdown or why.paused or why.reset
 
 
 def _as_failure(error: BaseException) -> ModelFailure:

@@ -118,10 +118,12 @@ class Listening(OpenAIChat):
         return await super().__call__(replace(request, listener=listen))
 
 
-async def cancelled(why: ActivityCancellationDetails, turn: Reply, chars: int) -> InferenceAnswer:
+async def cancelled(
+    why: ActivityCancellationDetails, turn: Reply, chars: int, run: Run | None = None
+) -> InferenceAnswer:
     """Return what a call returns that is cancelled when so many characters have come and `turn`'s hold stands."""
     assert turn.hold is not None
-    environment = ActivityEnvironment()
+    environment = ActivityEnvironment(client=cast("Any", run or Run()))
     async with asking(turn) as (endpoint, model):
         listening = Listening(model.settings, chars)
         activity = Inference(listening, Toolset(), TranscriptCache())
@@ -170,11 +172,19 @@ async def test_a_cancelled_call_of_which_nothing_had_come_counts_what_was_sent()
     assert used.estimated_tokens == used.total_tokens > used.output_tokens
 
 
-@pytest.mark.parametrize("why", ["worker_shutdown", "not_found", "paused", "reset", "timed_out"])
-async def test_a_call_that_is_not_stopped_but_interrupted_returns_nothing(why: str) -> None:
-    details = ActivityCancellationDetails(**{why: True})
+@pytest.mark.parametrize(
+    ("why", "tells"),
+    [("worker_shutdown", True), ("paused", True), ("reset", True), ("not_found", False), ("timed_out", False)],
+)
+async def test_a_call_that_is_not_stopped_but_interrupted_returns_nothing(why: str, *, tells: bool) -> None:
+    """Its run is told what it has used where a stop may come before the next attempt."""
+    run, details = Run(), ActivityCancellationDetails(**{why: True})
     with pytest.raises(asyncio.CancelledError):
-        await cancelled(details, say("I will pay it.", pieces_max=3, hold=Hold()), 14)
+        await cancelled(details, say("I will pay it.", pieces_max=3, hold=Hold()), 14, run)
+    assert len(run.told) == tells
+    for told in run.told:
+        assert isinstance(told, FailedAttemptsUsage)
+        assert told.usage.output_tokens > 14
 
 
 async def test_what_attempts_used_that_failed_before_is_told_with_the_answer() -> None:

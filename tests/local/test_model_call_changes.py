@@ -15,6 +15,7 @@ from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, InferenceResponse, ModelRequest
 from holdfast.testing import call, say
 from holdfast.testing.openai_server import FakeOpenAI
+from tests.pictures import PNG
 
 AGENT = AgentDefinition(name="clerk", llm=LLM(model="small", temperature=0.5), tools="all", hooks="all")
 PRICE = {"input_usd": 1.0, "output_usd": 2.0}
@@ -101,6 +102,20 @@ async def test_a_call_that_hooks_send_away_and_back_costs_what_the_definition_sa
     assert step.model_call_changes.hooks == ("change", "back")
     assert step.model_call_changes.context_window == 900
     assert state.cost == pytest.approx(Prices.model_validate(DEAR).cost(state.usage))
+
+
+async def test_a_model_that_takes_no_pictures_reads_that_one_was_left_out() -> None:
+    words = {"capabilities": ["stream"]}
+    async with FakeOpenAI([say("nothing")]) as small, FakeOpenAI([say("a dot")]) as large:
+        models = routes(small, large)
+        driver = LocalDriver(
+            AGENT,
+            hooks=[in_step(1, ModelCallChanges(model="large"))],
+            models={**models, "large": {**models["large"], **words}},
+        )
+        assert (await driver.execute("What is it?", attachments=[PNG])).status == "completed"
+        [asked] = large.requests
+    assert "left out, because this model takes no pictures" in str(asked.body["messages"])
 
 
 @pytest.mark.parametrize(
