@@ -173,8 +173,9 @@ async def test_a_call_that_waits_in_its_worker_is_shown_and_stopped_at_once(sett
     assert len(endpoint.requests) == 1
 
 
-async def test_a_call_that_waits_in_a_worker_that_is_killed_is_made_by_another(
-    settings: Settings, tmp_path: Path
+@pytest.mark.parametrize("end", ["kill", "drain"])
+async def test_a_call_that_waits_in_a_worker_that_ends_is_made_by_another(
+    settings: Settings, tmp_path: Path, end: str
 ) -> None:
     refused = Reply(status=429, text="slow down", headers={"retry-after": "300"})
     impatient = AGENT.model_copy(update={"model_patience_seconds": 0})
@@ -189,10 +190,11 @@ async def test_a_call_that_waits_in_a_worker_that_is_killed_is_made_by_another(
             execution_id = await client.start(AGENT, "second")
             await until_waiting(client, execution_id)
             await until_ready(start())
-            first.kill()
+            await asyncio.to_thread(first.kill if end == "kill" else first.stop)
             state = await client.result(execution_id)
         assert isinstance(state, AgentState)
         assert state.final_response == "done"
+        assert end == "kill" or not state.usage.estimated_tokens, "what only waited has used nothing"
         assert len(endpoint.requests) == 2
 
 
