@@ -314,7 +314,7 @@ class World:
     def _check_fallback_price(self, agent: Agent, step: AgentStep) -> None:
         """Check that a model that a call has fallen back to costs what the hooks' change of that call says of it."""
         changes, name = step.model_call_changes, agent.asked_of.model
-        if step.fallbacks and changes is not None and name in changes.fallback_prices:
+        if step.fallbacks and changes is not None and name is not None and name in changes.fallback_prices:
             assert agent.asked_of.prices == changes.fallback_prices[name], f"{name} in another tier"
             self.priced_anew += 1
 
