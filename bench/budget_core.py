@@ -1,8 +1,9 @@
 """Whether budgets hold in the core, over thousands of random trees of agents. `python -m bench.budget_core`.
 
 The trees are those of `tests/core/spending.py`: subagents, retries, fallbacks between models that count tokens
-differently, hooks that change calls, summaries and stops, against models that spend whatever they are allowed and cache
-what they like of their input. Nothing is asked of a server: `bench.budget` measures the same there, with fewer runs.
+differently and have longest answers of their own, hooks that change calls and their service tier, summaries and stops,
+against models that spend whatever they are allowed and cache what they like of their input. Nothing is asked of a
+server: `bench.budget` measures the same there, with fewer runs.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Figures:
     failed: int = 0
     fallbacks: int = 0
     changed: int = 0
+    priced_anew: int = 0
     excused: int = 0
     spent: Usage = NOTHING_USED
     ended: Counter[str] = field(default_factory=Counter[str])
@@ -73,6 +75,7 @@ def measured(numbers: Iterable[int], seed: int) -> Figures:
         figures.failed += world.failed
         figures.fallbacks += world.fallbacks
         figures.changed += world.changed
+        figures.priced_anew += world.priced_anew
         figures.spent = sum((each.spent for each in world.agents), figures.spent)
         figures.ended[str(world.root.state.stop_reason)] += 1
     return figures
@@ -99,6 +102,7 @@ def show(figures: Figures, seed: int, seconds: float) -> bool:
         ["agents, steps", f"{figures.agents:,}, {figures.steps:,}"],
         ["model calls, failed attempts, fallbacks", f"{figures.calls:,}, {figures.failed:,}, {figures.fallbacks:,}"],
         ["model calls that hooks changed", f"{figures.changed:,}"],
+        ["fallbacks in another service tier", f"{figures.priced_anew:,}"],
         ["tokens charged", f"{spent.total_tokens:,}"],
         [
             "of them cached, cache write, reasoning",

@@ -25,7 +25,7 @@ from holdfast.core.base.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.model_call_changes import ModelCallChanges
-from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
@@ -85,7 +85,7 @@ class World:
         self.happening: deque[tuple[Agent, Event]] = deque()
         self.definitions = {f"agent{place}": self._definition(f"agent{place}", 3) for place in range(3)}
         definition = self._definition("root", 3)
-        self.calls = self.failed = self.fallbacks = self.changed = 0
+        self.calls = self.failed = self.fallbacks = self.changed = self.priced_anew = 0
         self.root = self._made(definition, definition.budget, None, None, None)
         self._begin(self.root, "Do it. " + self._text(2_000))
 
@@ -98,6 +98,9 @@ class World:
     def _prices(self) -> Prices | None:
         prices = (None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2), *CACHING)
         return self.rng.choice((*prices, Prices(input_usd=3, output_usd=0)))
+
+    def _longest_answer(self) -> int | None:
+        return self.rng.choice((None, None, 40, 400, 50_000))
 
     def _text(self, longest: int) -> str:
         alphabet = self.rng.choice(ALPHABETS)
@@ -125,7 +128,11 @@ class World:
             model=first,
             prices=self._prices(),
             max_output_tokens=draw.choice((None, 50)),
-            fallback=tuple(FallbackRoute(model=each, prices=self._prices()) for each in others_asked),
+            longest_answer=self._longest_answer(),
+            fallback=tuple(
+                FallbackRoute(model=each, prices=self._prices(), longest_answer=self._longest_answer())
+                for each in others_asked
+            ),
         )
         summary = SummaryPolicy(above_input_tokens=draw.choice((500, 3_000)), keep_messages=draw.choice((0, 3)))
         return AgentDefinition(
@@ -174,10 +181,14 @@ class World:
         if trigger is not Trigger.BEFORE_INFERENCE or draw.random() < 0.2:
             return None
         model = draw.choice((None, *MODELS))
+        options = draw.choice(({}, {"max_output_tokens": 80}, {"temperature": 0}, {"service_tier": "flex"}))
+        priced = {name: prices for name in MODELS if "service_tier" in options and (prices := self._prices())}
         return ModelCallChanges(
             model=model,
-            prices=self._prices() if model else None,
-            options=draw.choice(({}, {"max_output_tokens": 80}, {"temperature": 0})),
+            prices=self._prices() if model or "service_tier" in options else None,
+            longest_answer=self._longest_answer() if model else None,
+            fallback_prices=priced,
+            options=options,
             tools=draw.choice((None, (), ("lone",), ("add", "spawn"))),
             prompt=self._text(2_000),
         )
@@ -284,7 +295,10 @@ class World:
         agent.asked_of = own if isinstance(command, SummariseBuffer) else command.llm or own
         agent.asked_input = self._input_of(agent, command)
         self.calls += 1
-        step = agent.state.running.current_step
+        step, most = agent.state.running.current_step, agent.asked_of.longest_answer
+        assert most is None or (command.max_output_tokens or 0) <= most, f"{command.max_output_tokens} of {most}"
+        if isinstance(command, CallModel) and step is not None:
+            self._check_fallback_price(agent, step)
         self.changed += step is not None and step.model_call_changes is not None and not step.fallbacks
         if isinstance(command, SummariseBuffer) or not agent.own or command.step_number > 1:
             return
@@ -296,6 +310,13 @@ class World:
             tokens_over,
             max(agent.first_over[1], prices.dearest_input_cost(agent.asked_input) - dollars / 2),
         )
+
+    def _check_fallback_price(self, agent: Agent, step: AgentStep) -> None:
+        """Check that a model that a call has fallen back to costs what the hooks' change of that call says of it."""
+        changes, name = step.model_call_changes, agent.asked_of.model
+        if step.fallbacks and changes is not None and name is not None and name in changes.fallback_prices:
+            assert agent.asked_of.prices == changes.fallback_prices[name], f"{name} in another tier"
+            self.priced_anew += 1
 
     def _input_of(self, agent: Agent, command: CallModel | SummariseBuffer) -> int:
         state, count = agent.state, self._counter_of(agent)
