@@ -23,7 +23,7 @@ from holdfast.core.agent.policies import JsonObjectFormat
 from holdfast.core.base.bounds import OUTPUT_TOKENS_MAX, REPORTED_TOKENS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import FilePart, ImagePart, Message, user_message
+from holdfast.core.conversation.messages import FilePart, ImagePart, Message, ToolCall, user_message
 from holdfast.core.conversation.messages import TextPart as Words
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models import ProviderSettings, PydanticAIModel
@@ -226,6 +226,30 @@ async def test_pictures_are_sent_and_so_are_messages_of_every_role(kind: Kind) -
     assert PIXEL in body
     assert "https://x/a.png" in body
     assert all(text in body for text in (CONTINUE, "Hello.", "Be kind.", EMPTY))
+
+
+@EACH
+async def test_results_and_orders_without_words_are_sent_with_words(kind: Kind) -> None:
+    asked = (ToolCall(id="a", name="add"), ToolCall(id="b", name="add"))
+    messages = (
+        Message(role="system", content=" "),
+        user_message("Add."),
+        Message(role="assistant", tool_calls=asked),
+        Message(role="tool", tool_call_id="a"),
+        Message(role="tool", tool_call_id="b", content=" \n"),
+    )
+    body = await body_of(kind, messages=messages, tools=TOOLS)
+    assert json.dumps(body).count(EMPTY) == 3, "Anthropic's API refuses blank texts, also those of a tool's result"
+
+
+@EACH
+async def test_calls_of_another_provider_go_on_with_ids_that_this_one_takes(kind: Kind) -> None:
+    ids = ("functions.add:0", "ü|1 x", "y" * 64)
+    asked = Message(role="assistant", tool_calls=tuple(ToolCall(id=each, name="add") for each in ids))
+    results = [Message(role="tool", tool_call_id=each, content="7") for each in ids]
+    body = json.dumps(await body_of(kind, messages=(user_message("Add."), asked, *results), tools=TOOLS))
+    assert ("functions.add:0" in body) is (kind is not ANTHROPIC), "models may go by the ids that they have given"
+    assert body.count("y" * 64) == 2
 
 
 @EACH

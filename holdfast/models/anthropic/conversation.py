@@ -101,7 +101,7 @@ def _blocks(message: Message, route: str) -> list[Block]:
 
 
 def _result_block(message: Message) -> Block:
-    block: Block = {"type": "tool_result", "tool_use_id": _call_id(message.tool_call_id or "")}
+    block: Block = {"type": "tool_result", "tool_use_id": legal_call_id(message.tool_call_id or "")}
     content = _content_blocks(message.content)
     return {**block, "content": content} if content else block
 
@@ -142,10 +142,10 @@ def _describes(came: Iterable[Block], text: str, calls_count: int) -> bool:
 
 
 def _call_block(call: ToolCall) -> Block:
-    return {"type": "tool_use", "id": _call_id(call.id), "name": call.name, "input": dict(call.arguments)}
+    return {"type": "tool_use", "id": legal_call_id(call.id), "name": call.name, "input": dict(call.arguments)}
 
 
-def _call_id(given: str) -> str:
+def legal_call_id(given: str) -> str:
     """Return an id that the API takes: the call's own, else one that follows from it."""
     if CALL_ID.fullmatch(given):
         return given

@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.attachments import AUDIO_TYPES, PDF_TYPE, kind_of
 from holdfast.core.conversation.messages import (
     Content,
@@ -35,11 +36,15 @@ from holdfast.core.conversation.messages import (
     StoredImagePart,
     TextPart,
 )
+from holdfast.models.anthropic.conversation import legal_call_id
 from holdfast.models.pydantic_ai.answer_parts import EMPTY, answer_of
 from holdfast.runtime.files.file_types import framed_text, pdf_name
 
 MEDIA_TYPES: Final = {"audio/mp3": "audio/mpeg"}
 """Pydantic AI's names of the types of sounds, where they are others."""
+
+STRICT_CALL_IDS: Final = frozenset({"anthropic", "bedrock"})
+"""Pydantic AI's names of the providers that refuse ids of calls with dots or colons, as other providers give them."""
 
 CONTINUE: Final = "Continue."
 """The user's words where there are none: before an answer that comes first, and behind one that comes last."""
@@ -53,6 +58,7 @@ def history(
     Raises InvalidInput for a picture that cannot be read.
     """
     result: list[ModelMessage] = []
+    messages = [_with_legal_ids(each) for each in messages] if system in STRICT_CALL_IDS else messages
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:
         if message.role == "assistant":
@@ -67,6 +73,14 @@ def history(
     if isinstance(last, ModelRequest):
         last.instructions = system_prompt or None
     return result
+
+
+def _with_legal_ids(message: Message) -> Message:
+    """Return the message with ids of calls that all providers take, in calls and results alike."""
+    if message.tool_call_id is not None:
+        return replace(message, tool_call_id=legal_call_id(message.tool_call_id))
+    calls = tuple(replace(call, id=legal_call_id(call.id)) for call in message.tool_calls)
+    return message if calls == message.tool_calls else replace(message, tool_calls=calls)
 
 
 def _answered(result: Sequence[ModelMessage]) -> bool:
@@ -88,12 +102,13 @@ def _add(result: list[ModelMessage], part: ModelRequestPart) -> None:
 def _request_part(message: Message, names: dict[str, str]) -> ModelRequestPart:
     match message.role:
         case "system":
-            return SystemPromptPart(message.text)
+            return SystemPromptPart(_words(message.text))
         case "user":
             return UserPromptPart(_content(message.content))
         case "tool":
             called = message.tool_call_id or ""
-            return ToolReturnPart(tool_name=names.get(called, ""), content=message.text, tool_call_id=called)
+            name, words = names.get(called, ""), _words(message.text)
+            return ToolReturnPart(tool_name=name, content=words, tool_call_id=called)
         case "assistant":
             raise AssertionError("an answer is no part of a request")
         case _:
@@ -102,14 +117,14 @@ def _request_part(message: Message, names: dict[str, str]) -> ModelRequestPart:
 
 def _content(content: Content) -> str | list[UserContent]:
     if isinstance(content, str):
-        return content if content.strip() else EMPTY
+        return _words(content)
     return [_part(part) for part in content]
 
 
 def _part(part: Part) -> UserContent:
     match part:
         case TextPart():
-            return part.text if part.text.strip() else EMPTY
+            return _words(part.text)
         case ImagePart():
             return _picture(part)
         case FilePart():
@@ -118,6 +133,10 @@ def _part(part: Part) -> UserContent:
             return part.attachment.line
         case _:
             assert_never(part)
+
+
+def _words(text: str) -> str:
+    return text if text.strip() else EMPTY
 
 
 def _file(part: FilePart) -> UserContent:
