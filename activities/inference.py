@@ -27,6 +27,7 @@ from holdfast.core.agent.model import MODEL_EXITED, BackgroundAnswer, Model, Mod
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.retries import OutputLimits, give_up_text
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -243,7 +244,7 @@ class Inference:
     async def _summary(self, call: SummaryInput, progress: Progress) -> InferenceResponse:
         buffer = await _query_result(BUFFER_QUERY, BufferPage)
         request = ModelRequest(
-            llm=call.llm,
+            llm=replace(call.llm, server_tools=()),
             system_prompt="",
             messages=buffer.messages,
             tools=(),

@@ -29,7 +29,7 @@ from holdfast.core.agent.handoffs import HANDOFF_TOOL
 from holdfast.core.agent.model import Model, problem_with, problem_with_files
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tool_selection import check_tool_choice
+from holdfast.core.agent.tool_selection import check_server_tools, check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -194,12 +194,13 @@ async def _run(tool: AnyTool, arguments: dict[str, Any], call: CallContext, arou
         raise failure_of(tool.traits, error_record(error, tool.name), again=tool.tries_again(error)) from None
 
 
-def _check_forced_tool(request: ToolsRequest, tools: tuple[ToolTraits, ...]) -> None:
-    """Fail without retry where a call is forced of a tool that the model is not shown."""
-    choice = request.llm.tool_choice if request.llm else None
+def _check_tool_names(request: ToolsRequest, tools: tuple[ToolTraits, ...]) -> None:
+    """Fail without retry where a call is forced of a tool that the model is not shown, or two tools have one name."""
+    llm = request.llm or LLM()
     shown = (*(each.name for each in tools if not each.deferred), SPAWN_TOOL, HANDOFF_TOOL)
     try:
-        check_tool_choice(request.agent, choice, shown)
+        check_tool_choice(request.agent, llm.tool_choice, shown)
+        check_server_tools(request.agent, llm.server_tools, shown)
     except InvalidInput as error:
         raise ApplicationError(error.message, type=type(error).__name__, non_retryable=True) from None
 
@@ -295,7 +296,7 @@ class Catalog:
             tools, search = with_search(tools)
         if request.code is not None:
             tools, search = _with_code(tools, search, equipment, request.code)
-        _check_forced_tool(request, tools)
+        _check_tool_names(request, tools)
         return ToolCatalog(
             at=request.at,
             tools=tools,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 import typer
 from pydantic import ValidationError
 
-from holdfast.cli.options import Unpriced
+from holdfast.cli.options import ServerTools, Unpriced
 from holdfast.core.agent.budget import LIMITS, ExecutionBudget, Limit
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.validation_errors import problems_text
@@ -21,7 +21,10 @@ def with_limits(per: str = "") -> Callable[[Callable[..., None]], Callable[..., 
 
     `per` is what the help says behind a limit's unit.
     """
-    options = {limit.field: _limit(limit, per) for limit in LIMITS} | {"unpriced": Unpriced}
+    options = {limit.field: _limit(limit, per) for limit in LIMITS} | {
+        "unpriced": Unpriced,
+        "server_tools": ServerTools,
+    }
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in options.items()

@@ -15,7 +15,7 @@ from holdfast.cli import shell_completion
 from holdfast.cli.help_format import Command
 from holdfast.connection.settings import Settings
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.budget import UnpricedPolicy
+from holdfast.core.agent.budget import ServerToolsPolicy, UnpricedPolicy
 from holdfast.core.wire.session_contracts import WhileRunning
 from holdfast.core.wire.workflow_ids import LAST
 from holdfast.models.model_apis import APIS, OPENAI
@@ -160,6 +160,10 @@ REFERENCES: Final = (ExecutionId, RunOrAgentId, UnderWayId, AgentId, WatchedId)
 
 Unpriced: TypeAlias = Annotated[
     UnpricedPolicy | None, typer.Option(help="Whether to call models that have no known price.")
+]
+ServerTools: TypeAlias = Annotated[
+    ServerToolsPolicy | None,
+    typer.Option(help="Whether tools that the provider runs are used under a limit of tokens or cost."),
 ]
 Policy: TypeAlias = Annotated[
     WhileRunning | None,

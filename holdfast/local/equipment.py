@@ -13,7 +13,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.handoffs import definition_digest
 from holdfast.core.agent.model import Model, problem_with, problem_with_files
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tool_selection import check_tool_choice
+from holdfast.core.agent.tool_selection import check_server_tools, check_tool_choice
 from holdfast.core.agent.toolset import AgentToolset, Toolset, with_mcp_tools
 from holdfast.core.base.bounds import TOOLS_MAX
 from holdfast.core.base.errors import InvalidInput
@@ -132,7 +132,9 @@ class Inventory:
         )
         shown = (*offered.shown, *loop.own_tools)
         if listed is not None or not definition.mcp:
-            check_tool_choice(definition.name, definition.llm.tool_choice, (each.name for each in shown))
+            names = tuple(each.name for each in shown)
+            check_tool_choice(definition.name, definition.llm.tool_choice, names)
+            check_server_tools(definition.name, definition.llm.server_tools, names)
         model_calls = ModelCalls(toolset, shown, self.model, self.attachments)
         executor = Executor(
             loop,

@@ -117,7 +117,7 @@ class ModelCalls:
     async def summary(self, state: AgentState, limits: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's summary of the buffer: as text, whatever the agent's response format."""
         request = ModelRequest(
-            llm=state.llm or LLM(),
+            llm=replace(state.llm or LLM(), server_tools=()),
             system_prompt="",  # the request has its own
             messages=summary_request(state.store),
             tools=(),

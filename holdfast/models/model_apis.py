@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.agent.definition import OPTIONS
 from holdfast.core.conversation.attachments import FILE_KINDS, FileKind
+from holdfast.models.anthropic import server_tools as anthropic_server_tools
+from holdfast.models.openai_responses import server_tools as openai_server_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class ModelApi:
     """The HTTP headers that carry a key, for listing the models (`GET BASE_URL/models`)."""
     options: frozenset[str] = frozenset(OPTIONS)
     """Which of `definition.OPTIONS` the API knows; an agent with another is refused before it runs."""
+    server_tools: Mapping[str, Mapping[str, bool]] = field(default_factory=dict[str, Mapping[str, bool]])
+    """The tools that its provider runs itself, by type: their options, and whether each must be given."""
     files: frozenset[FileKind] = frozenset(FILE_KINDS)
     """Which kinds of files it takes in messages."""
     provider: str = ""
@@ -75,7 +79,7 @@ OPENAI: Final = ModelApi(
     extra="openai",
     model="OpenAIChat",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
-    options=frozenset(OPTIONS) - {"background"},
+    options=frozenset(OPTIONS) - {"background", "server_tools"},
 )
 """Chat Completions, as OpenAI and many others serve it; the default API."""
 
@@ -85,6 +89,7 @@ OPENAI_RESPONSES: Final = replace(
     title="OpenAI's Responses API",
     model="OpenAIResponses",
     options=frozenset(OPTIONS) - {"stop", "seed"},
+    server_tools=openai_server_tools.SERVER_TOOLS,
     files=frozenset(FILE_KINDS) - {"audio"},
     provider="openai",
 )
@@ -100,6 +105,7 @@ ANTHROPIC: Final = ModelApi(
     model="Anthropic",
     headers=lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
     options=frozenset(OPTIONS) - {"seed", "verbosity", "background"},
+    server_tools=anthropic_server_tools.SERVER_TOOLS,
     files=frozenset(FILE_KINDS) - {"audio"},
     version="/v1",
 )
@@ -114,7 +120,7 @@ PYDANTIC_AI: Final = ModelApi(
     extra="pydantic-ai",
     model="PydanticAIModel",
     headers=lambda key: {"Authorization": f"Bearer {key}"},
-    options=frozenset(OPTIONS) - {"verbosity", "background"},
+    options=frozenset(OPTIONS) - {"verbosity", "background", "server_tools"},
     finds_access=True,
 )
 """Whatever Pydantic AI speaks; models have its names, such as `bedrock:...`, which name the provider."""

@@ -31,7 +31,7 @@ from holdfast.testing.builders import (
 from holdfast.testing.comparison import differences
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Entry, Ledger, idempotency_key
-from holdfast.testing.script import Call, Reply, Script, call, calls, say
+from holdfast.testing.script import Call, Reply, Script, ServerCall, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scripted_tool
 
@@ -53,6 +53,7 @@ __all__ = [
     "Script",
     "ScriptedModel",
     "ScriptedTool",
+    "ServerCall",
     "a_call",
     "a_message",
     "a_response",

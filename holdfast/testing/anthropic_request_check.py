@@ -25,7 +25,11 @@ from holdfast.testing.wire_format import Refusal, WireFormat
 
 MARKS_MAX: Final = 4
 THINKING_TOKENS_MIN: Final = 1_024
-KEPT_BLOCKS: Final = frozenset({"server_tool_use", "web_search_tool_result", "container_upload"})
+SERVER_RESULTS: Final = frozenset({
+    "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+})  # fmt: skip
+KEPT_BLOCKS: Final = frozenset({"server_tool_use", "container_upload"}) | SERVER_RESULTS
 """Types of blocks that go back as they came and that a script does not look into."""
 REFUSED_KEYWORDS: Final = frozenset({"minimum", "maximum", "multipleOf", "minLength", "maxLength", "maxItems", "oneOf"})
 
@@ -179,7 +183,29 @@ class _Turn(_Strict):
         places = [place for place, block in enumerate(self.blocks) if block.type == "tool_result"]
         if places != list(range(len(places))):
             raise ValueError("`tool_result` blocks must come first in the content of a message")
+        self._check_server_calls()
         return self
+
+    def _check_server_calls(self) -> None:
+        """What the provider found goes back behind the call that found it, and as it came."""
+        called = set[str]()
+        for block in self.blocks:
+            if block.type == "server_tool_use":
+                called.add(block.id)
+            elif block.type in SERVER_RESULTS:
+                if block.tool_use_id not in called:
+                    raise ValueError(
+                        f"`{block.type}` block with id {block.tool_use_id} has no corresponding `server_tool_use` block"
+                    )
+                _check_found(block.content)
+
+
+def _check_found(content: object) -> None:
+    if not isinstance(content, list):
+        return
+    for page in cast("list[dict[str, Any]]", content):
+        if "encrypted_content" in page and page["encrypted_content"] != signature(page["title"]):
+            raise ValueError("Invalid `encrypted_content` in `search_result` block")
 
 
 class _Tool(_Markable):
@@ -194,6 +220,70 @@ class _Tool(_Markable):
         if self.input_schema.get("type") != "object":
             raise ValueError("input_schema.type: Input should be 'object'")
         return self
+
+
+class _Location(_Strict):
+    type: Literal["approximate"]
+    city: str | None = None
+    country: str | None = None
+    region: str | None = None
+    timezone: str | None = None
+
+
+class _ServerTool(_Markable):
+    """A tool that the provider runs; each has a name of its own."""
+
+    allowed_callers: tuple[str, ...] = ()
+
+
+class _WebTool(_ServerTool):
+    allowed_domains: tuple[str, ...] | None = None
+    blocked_domains: tuple[str, ...] | None = None
+    max_uses: Annotated[int, Field(ge=1)] | None = None
+    response_inclusion: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_list(self) -> Self:
+        if self.allowed_domains and self.blocked_domains:
+            raise ValueError("Only one of `allowed_domains` and `blocked_domains` may be specified")
+        return self
+
+
+class _SearchTool(_WebTool):
+    type: Literal["web_search_20250305", "web_search_20260209", "web_search_20260318"]
+    name: Literal["web_search"]
+    user_location: _Location | None = None
+
+
+class _FetchTool(_WebTool):
+    type: Literal["web_fetch_20250910", "web_fetch_20260209", "web_fetch_20260309", "web_fetch_20260318"]
+    name: Literal["web_fetch"]
+    citations: dict[str, bool] | None = None
+    max_content_tokens: Annotated[int, Field(ge=1)] | None = None
+    url_sources: dict[str, Any] | None = None
+    use_cache: bool = True
+
+
+class _CodeTool(_ServerTool):
+    type: Literal[
+        "code_execution_20250522", "code_execution_20250825", "code_execution_20260120", "code_execution_20260521"
+    ]
+    name: Literal["code_execution"]
+
+
+def _tool_tag(value: Any) -> str:  # noqa: ANN401  # any JSON value
+    kind = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    named = {"web_search": "search", "web_fetch": "fetch", "code_execution": "code"}
+    return next((tag for name, tag in named.items() if str(kind).startswith(name)), "own")
+
+
+_AnyTool = Annotated[
+    Annotated[_Tool, Tag("own")]
+    | Annotated[_SearchTool, Tag("search")]
+    | Annotated[_FetchTool, Tag("fetch")]
+    | Annotated[_CodeTool, Tag("code")],
+    Discriminator(_tool_tag),
+]
 
 
 class _ThinkingConfig(_Strict):
@@ -250,7 +340,7 @@ class _Request(_Strict):
     max_tokens: Annotated[int, Field(ge=1)]
     messages: Annotated[tuple[_Turn, ...], Field(min_length=1)]
     system: str | Annotated[tuple[_Text, ...], Field(min_length=1)] = ""
-    tools: tuple[_Tool, ...] = ()
+    tools: tuple[_AnyTool, ...] = ()
     tool_choice: _ToolChoice | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None

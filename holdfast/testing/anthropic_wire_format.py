@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from holdfast.testing.openai_wire_format import split_text
-from holdfast.testing.script import Reply, call_ids, turn_number
+from holdfast.testing.script import Reply, ServerCall, call_ids, turn_number
 from holdfast.testing.wire_format import Refusal, raw_pieces
 
 VERSION: Final = "2023-06-01"
@@ -84,7 +84,36 @@ def _content(turn: Reply, request: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"type": "tool_use", "id": id_, "name": call.name, "input": call.arguments}
         for id_, call in zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)
     ]
-    return [*thinking, *(dict(block) for block in turn.blocks), *text, *calls]
+    number = turn_number(request)
+    ran = [block for place, each in enumerate(turn.server_calls) for block in _server_call(each, f"{number}_{place}")]
+    return [*thinking, *ran, *(dict(block) for block in turn.blocks), *text, *calls]
+
+
+def _server_call(call: ServerCall, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a call that the provider has made itself, and its result."""
+    id_ = f"srvtoolu_{place}"
+    match call.name:
+        case "web_search":
+            name, given = "web_search", {"query": call.text}
+            found: object = [{
+                "type": "web_search_result", "url": "https://example.org/", "title": call.result,
+                "encrypted_content": signature(call.result), "page_age": None,
+            }]  # fmt: skip
+        case "web_fetch":
+            name, given = "web_fetch", {"url": call.text}
+            source = {"type": "text", "media_type": "text/plain", "data": call.result}
+            page = {"type": "document", "source": source, "title": None, "citations": None}
+            found = {"type": "web_fetch_result", "url": call.text, "retrieved_at": CREATED, "content": page}
+        case "code_execution":
+            name, given = "bash_code_execution", {"command": call.text}
+            found = {
+                "type": "bash_code_execution_result", "stdout": call.result, "stderr": "", "return_code": 0,
+                "content": [],
+            }  # fmt: skip
+        case _:
+            raise ValueError(f"the API runs no tool {call.name!r}")
+    asked = {"type": "server_tool_use", "id": id_, "name": name, "input": given, "caller": {"type": "direct"}}
+    return asked, {"type": f"{name}_tool_result", "tool_use_id": id_, "content": found}
 
 
 def message_of(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +159,9 @@ def _usage(turn: Reply, request: Mapping[str, Any], output: int | None = None) -
         "cache_creation_input_tokens": written,
         "output_tokens": completion if output is None else output,
     }
+    if turn.server_calls:  # counted as they are made: at the beginning there are none
+        names = [call.name for call in turn.server_calls] if output is None else []
+        usage["server_tool_use"] = {f"{name}_requests": names.count(name) for name in ("web_search", "web_fetch")}
     return {"usage": usage}
 
 
@@ -201,6 +233,10 @@ def _pieces(block: dict[str, Any], chars: int | None) -> tuple[dict[str, Any], l
             arguments = block["input"]
             text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments))
             deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in split_text(text, chars)]
+            return {**block, "input": {}}, deltas
+        case "server_tool_use":
+            pieces = split_text(json.dumps(block.get("input", {})), chars)
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
             return {**block, "input": {}}, deltas
         case _:
             return block, []

@@ -118,12 +118,79 @@ class _WebSearch(_Strict):
     action: dict[str, Any]
 
 
-Item = Annotated[_Call | _Output | _Reasoning | _Compaction | _WebSearch, Field(discriminator="type")]
+class _FileSearch(_Strict):
+    type: Literal["file_search_call"]
+    status: str
+    queries: tuple[str, ...]
+    results: tuple[dict[str, Any], ...] | None = None
+
+
+class _Code(_Strict):
+    type: Literal["code_interpreter_call"]
+    status: str
+    code: str | None
+    container_id: str
+    outputs: tuple[dict[str, Any], ...] | None
+
+
+Item = Annotated[
+    _Call | _Output | _Reasoning | _Compaction | _WebSearch | _FileSearch | _Code, Field(discriminator="type")
+]
 
 
 class _Tool(FunctionSpec):
     type: Literal["function"]
     strict: bool | None = True
+
+
+class _Location(_Strict):
+    type: Literal["approximate"]
+    city: str | None = None
+    country: str | None = None
+    region: str | None = None
+    timezone: str | None = None
+
+
+class _Domains(_Strict):
+    allowed_domains: tuple[str, ...] | None = None
+
+
+class _SearchTool(_Strict):
+    type: Literal["web_search", "web_search_2025_08_26"]
+    external_web_access: bool = True
+    filters: _Domains | None = None
+    search_context_size: Literal["low", "medium", "high"] = "medium"
+    user_location: _Location | None = None
+
+
+class _PreviewTool(_Strict):
+    type: Literal["web_search_preview", "web_search_preview_2025_03_11"]
+    search_content_types: tuple[Literal["text", "image"], ...] = ("text",)
+    search_context_size: Literal["low", "medium", "high"] = "medium"
+    user_location: _Location | None = None
+
+
+class _FilesTool(_Strict):
+    type: Literal["file_search"]
+    vector_store_ids: Annotated[tuple[str, ...], Field(min_length=1)]
+    filters: dict[str, Any] | None = None
+    max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
+    ranking_options: dict[str, Any] | None = None
+
+
+class _Container(_Strict):
+    type: Literal["auto"]
+    file_ids: tuple[str, ...] = ()
+    memory_limit: Literal["1g", "4g", "16g", "64g"] | None = None
+    network_policy: dict[str, Any] | None = None
+
+
+class _CodeTool(_Strict):
+    type: Literal["code_interpreter"]
+    container: str | _Container
+
+
+AnyTool = Annotated[_Tool | _SearchTool | _PreviewTool | _FilesTool | _CodeTool, Field(discriminator="type")]
 
 
 class _Named(_Strict):
@@ -159,16 +226,26 @@ class ResponsesRequest(_Strict):
     model: str
     input: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)]
     instructions: str | None = None
-    tools: Annotated[tuple[_Tool, ...], Field(min_length=1, max_length=128)] = ()
+    tools: Annotated[tuple[AnyTool, ...], Field(min_length=1, max_length=128)] = ()
     tool_choice: Literal["none", "auto", "required"] | _Named = "auto"
     parallel_tool_calls: bool = True
     stream: bool = False
     store: bool = True
     background: bool = False
-    include: tuple[Literal["reasoning.encrypted_content"], ...] = ()
+    include: tuple[
+        Literal[
+            "reasoning.encrypted_content",
+            "web_search_call.action.sources",
+            "web_search_call.results",
+            "file_search_call.results",
+            "code_interpreter_call.outputs",
+        ],
+        ...,
+    ] = ()
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     max_output_tokens: Annotated[int, Field(ge=OUTPUT_TOKENS_MIN)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
     text: _Text = _Text()
     reasoning: _Reason | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
@@ -181,7 +258,8 @@ class ResponsesRequest(_Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if len({tool.name for tool in self.tools}) < len(self.tools):
+        names = [tool.name if isinstance(tool, _Tool) else tool.type for tool in self.tools]
+        if len(set(names)) < len(names):
             raise ValueError("tool names must be unique")
         if self.background and not self.store:
             raise ValueError("'background' requires 'store' to be true")

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.testing.openai_wire_format import CREATED, OPENAI_WIRE, split_text
 from holdfast.testing.openai_wire_format import answer_pieces as other_pieces
 from holdfast.testing.responses_request_check import encrypted, read_request
-from holdfast.testing.script import Reply, call_ids, turn_number
+from holdfast.testing.script import Reply, ServerCall, call_ids, turn_number
 from holdfast.testing.wire_format import WireFormat
 
 FAILED = "failed"
@@ -104,6 +104,7 @@ def _output(turn: Reply, request: Mapping[str, Any]) -> list[dict[str, Any]]:
             "summary": [{"type": "summary_text", "text": turn.reasoning}],
             "encrypted_content": encrypted(request["model"], turn.reasoning, number),
         })  # fmt: skip
+    items += (_server_call(each, f"{number}_{place}") for place, each in enumerate(turn.server_calls))
     items += map(dict, turn.blocks)
     status = "incomplete" if turn.ending in INCOMPLETE else "completed"
     if turn.text is not None:
@@ -122,6 +123,20 @@ def _output(turn: Reply, request: Mapping[str, Any]) -> list[dict[str, Any]]:
             "status": status,
         })  # fmt: skip
     return items
+
+
+def _server_call(call: ServerCall, id_: str) -> dict[str, Any]:
+    """Return the item of a call that the provider has made itself; its result is in no item unless it is asked for."""
+    done: dict[str, Any] = {"type": f"{call.name}_call", "status": "completed"}
+    match call.name:
+        case "web_search":
+            return {"id": f"ws_{id_}", **done, "action": {"type": "search", "query": call.text}}
+        case "file_search":
+            return {"id": f"fs_{id_}", **done, "queries": [call.text], "results": None}
+        case "code_interpreter":
+            return {"id": f"ci_{id_}", **done, "code": call.text, "container_id": "cntr_1", "outputs": None}
+        case _:
+            raise ValueError(f"the API runs no tool {call.name!r}")
 
 
 def answer_events(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -175,9 +190,30 @@ def _item_events(turn: Reply, index: int, item: dict[str, Any]) -> Iterator[dict
                 yield {"type": "response.reasoning_summary_text.delta", **inside, "delta": piece}
             yield {"type": "response.reasoning_summary_text.done", **inside, "text": part["text"]}
             yield {"type": "response.reasoning_summary_part.done", **inside, "part": part}
+        case "web_search_call" | "file_search_call" | "code_interpreter_call":
+            yield from _server_call_events(turn, item, added, inside)
         case _:
             yield {**added, "item": item}
     yield {"type": "response.output_item.done", **place, "item": item}
+
+
+def _server_call_events(
+    turn: Reply, item: dict[str, Any], added: dict[str, Any], inside: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield how a call that the provider makes itself begins and goes on."""
+    kind = item["type"]
+    if kind != "code_interpreter_call":
+        yield {**added, "item": item | {"status": "in_progress"}}
+        for stage in ("in_progress", "searching", "completed"):
+            yield {"type": f"response.{kind}.{stage}", **inside}
+        return
+    yield {**added, "item": item | {"code": "", "status": "in_progress"}}
+    yield {"type": f"response.{kind}.in_progress", **inside}
+    for piece in split_text(item["code"], turn.piece_chars):
+        yield {"type": f"response.{kind}_code.delta", **inside, "delta": piece}
+    yield {"type": f"response.{kind}_code.done", **inside, "code": item["code"]}
+    for stage in ("interpreting", "completed"):
+        yield {"type": f"response.{kind}.{stage}", **inside}
 
 
 RESPONSES_WIRE = WireFormat(

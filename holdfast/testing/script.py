@@ -45,6 +45,21 @@ class Call:
         return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
 
 
+@dataclass(frozen=True, slots=True)
+class ServerCall:
+    """One call of a tool that the provider runs itself: what the model gives it, and what it finds.
+
+    `FakeResponses` knows `web_search`, `file_search` and `code_interpreter`; `FakeAnthropic` knows `web_search`,
+    `web_fetch` and `code_execution`.
+    """
+
+    name: str = "web_search"
+    text: str = "holdfast"
+    """The query, the address, or the code."""
+    result: str = "It holds fast."
+    """What it finds, where the API shows that."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """One answer of the model, or the fault that takes its place.
@@ -65,6 +80,8 @@ class Reply:
     """
     blocks: tuple[Mapping[str, Any], ...] = ()
     """Further blocks of `FakeAnthropic`, or items of `FakeResponses`, in the API's own form, behind the reasoning."""
+    server_calls: tuple[ServerCall, ...] = ()
+    """Calls of the provider's own tools, with their results, behind the reasoning: of those two as well."""
     usage: tuple[int, int] | None = DEFAULT_USAGE
     """Prompt and completion tokens, sent as they are (also negative or huge); None leaves the usage out."""
     usage_details: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -121,6 +138,7 @@ class TurnOptions(TypedDict, total=False):
 
     reasoning: str | None
     blocks: tuple[Mapping[str, Any], ...]
+    server_calls: tuple[ServerCall, ...]
     usage: tuple[int, int] | None
     usage_details: Mapping[str, Any]
     finish_reason: str | None

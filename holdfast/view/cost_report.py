@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError
+from holdfast.core.base.server_tools import joined_calls
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.conversation.amounts import WORKERS_MODEL, joined_models
+from holdfast.core.conversation.amounts import CALLS_OF, WORKERS_MODEL, joined_models
 from holdfast.core.conversation.steps import AgentStep
 from holdfast.view.run_tree import ASKED_AT_ONCE, tree
 from holdfast.view.run_view import RunView, recorded_run
@@ -40,10 +41,13 @@ class CostLine:
     usage: Usage = NOTHING_USED
     cost: float = 0.0
     unpriced: bool = False
+    server_tool_calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many calls of its own tools the provider made, by name; `cost` has what they cost by `usd_per_call`."""
 
     def __add__(self, other: CostLine) -> CostLine:
         calls, cost, unpriced = self.calls + other.calls, self.cost + other.cost, self.unpriced or other.unpriced
-        return CostLine(self.agent, self.model, calls, self.usage + other.usage, cost, unpriced)
+        ran = joined_calls((self.server_tool_calls, other.server_tool_calls))
+        return CostLine(self.agent, self.model, calls, self.usage + other.usage, cost, unpriced, ran)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,12 @@ class CostReport:
     @property
     def models(self) -> tuple[CostLine, ...]:
         """The lines by model alone, the dearest first; their agent is empty."""
-        return joined(CostLine("", each.model, each.calls, each.usage, each.cost, each.unpriced) for each in self.lines)
+        return joined(replace(each, agent="") for each in self.lines)
+
+    @property
+    def server_tool_calls(self) -> Mapping[str, int]:
+        """How many calls of their own tools the providers made, by name."""
+        return joined_calls(each.server_tool_calls for each in self.lines)
 
     def __add__(self, other: CostReport) -> CostReport:
         return CostReport(
@@ -189,7 +198,8 @@ def to_dict(report: CostReport) -> dict[str, Any]:
 
 def _line(line: CostLine) -> dict[str, Any]:
     names = {"agent": line.agent, "model": line.model, "calls": line.calls}
-    return {**names, "usage": _usage(line.usage), "cost": line.cost, "unpriced": line.unpriced}
+    costs = {"usage": _usage(line.usage), "cost": line.cost, "unpriced": line.unpriced}
+    return {**names, **costs, "server_tool_calls": dict(line.server_tool_calls)}
 
 
 def _usage(usage: Usage) -> dict[str, int]:
@@ -235,7 +245,9 @@ def _of_step(step: AgentStep, agent: str, model: str | None) -> Iterator[CostLin
     calls = 0 if step.inference_response is None else 1
     if calls or used.total_tokens or not step.fallbacks:
         name = (response.model if response else "") or model or WORKERS_MODEL
-        yield CostLine(agent, name, calls, used, cost, bool({name, model, WORKERS_MODEL} & set(step.unpriced)))
+        unpriced = {name, model, WORKERS_MODEL, *(f"{CALLS_OF}{tool}" for tool in step.server_tool_calls)}
+        ran = step.server_tool_calls
+        yield CostLine(agent, name, calls, used, cost, bool(unpriced & set(step.unpriced)), ran)
 
 
 def _less(whole: Usage, part: Usage) -> Usage:

@@ -153,6 +153,7 @@ def _step(step: StepView) -> Element:
         _text(step.text) if step.text.strip() else None,
         element("p", f"changed by the hook {step.revised_by}", class_="faint") if step.revised_by else None,
         element("p", step.call_changed, class_="faint") if step.call_changed else None,
+        element("p", f"the provider ran {step.provider_ran}", class_="faint") if step.provider_ran else None,
         map(_error, step.errors),
         map(_call, step.calls),
     )

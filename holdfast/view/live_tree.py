@@ -55,6 +55,7 @@ KNOWN_AT_END: Final = (
         "unpriced",
         "asking",
         "call_changed",
+        "provider_ran",
     ),
 )
 """What a step's end says of it; its text and its calls, with what has come of them, have been told before."""

@@ -78,7 +78,8 @@ def _why(run: RunView) -> str:
 
 
 def _step(step: StepView) -> tuple[str, ...]:
-    calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
+    deeds = [f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls]
+    calls = "; ".join(deeds + ([f"the provider ran {plain(step.provider_ran)}"] if step.provider_ran else []))
     kind = step.kind.replace("_", " ")
     elapsed = duration(step.seconds)
     return (

@@ -22,6 +22,7 @@ from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.amounts import server_calls_note
 from holdfast.core.conversation.attachments import Attachments, has_none
 from holdfast.core.conversation.steps import (
     AgentStep,
@@ -122,6 +123,8 @@ class StepView(Frozen):
     """The hook whose text stands in place of the model's."""
     call_changed: str = ""
     """What hooks changed of its model call, in a line."""
+    provider_ran: str = ""
+    """Which tools of its own the model's provider ran for its answer, in a line."""
     asking: SkipJsonSchema[bool] = Field(default=False, exclude=True)
     """Whether the model is being asked. This and what follows is for whoever watches; no document has it."""
     attempt: SkipJsonSchema[int] = Field(default=1, exclude=True)
@@ -288,6 +291,7 @@ def step_view(
         unpriced=step.unpriced,
         revised_by=step.revised.hook if step.revised else "",
         call_changed=step.model_call_changes.line if step.model_call_changes else "",
+        provider_ran=server_calls_note(step.server_tool_calls),
         asking=not completed_at and step.inference_response is None,
     )
 

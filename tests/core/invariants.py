@@ -61,8 +61,9 @@ def assert_legal(
     if isinstance(event, ExecutionStarted) and not going_on:
         assert after.execution_count == before.execution_count + 1
         assert after.running.execution_id == event.execution_id
-        too_long = after.running.error is not None and after.running.error.type == "ContextTooLong"
-        refusing = too_long or after.running.budget.unpriced == "refuse"
+        hopeless = ("ContextTooLong", "ServerToolsUnbounded")
+        no_call = after.running.error is not None and after.running.error.type in hopeless
+        refusing = no_call or after.running.budget.unpriced == "refuse"
         refused = after.status is ExecutionStatus.FAILED and refusing
         assert refused or after.status in (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED)
     else:

@@ -14,6 +14,7 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
+from holdfast.core.base.server_tools import ServerTool
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.attachments import ATTACHMENT_BYTES_MAX, Attachment
 from holdfast.core.conversation.handoffs import Handoff, Handover
@@ -153,6 +154,7 @@ responses = st.builds(
     format_problem=st.none() | texts,
     items=st.lists(provider_items, max_size=2).map(tuple),
     dropped=st.lists(texts, max_size=2).map(tuple),
+    server_tool_calls=st.dictionaries(st.just("web_search"), st.integers(1, 9), max_size=1),
 )
 approvals = st.builds(
     Approval,
@@ -297,6 +299,9 @@ states = st.builds(
         temperature=st.none() | st.floats(0, 2),
         background=st.none() | st.booleans(),
         longest_answer=st.none() | st.just(9),
+        server_tools=st.lists(
+            st.builds(ServerTool, type=st.just("web_search"), usd_per_call=st.none() | st.just(0.01)), max_size=1
+        ).map(tuple),
         fallback=st.lists(
             st.builds(FallbackRoute, model=st.just("n"), longest_answer=st.none() | st.just(7)), max_size=2
         ).map(tuple),

@@ -148,8 +148,8 @@ def test_every_limit_counts_down_to_zero_and_no_further() -> None:
     assert spent.is_exhausted(START)
 
 
-def test_every_field_of_a_budget_but_two_is_a_limit_of_the_table() -> None:
-    others = {"deadline", "unpriced"}
+def test_every_field_of_a_budget_but_three_is_a_limit_of_the_table() -> None:
+    others = {"deadline", "unpriced", "server_tools"}
     assert {limit.field for limit in LIMITS} | others == set(ExecutionBudget.model_fields)
     assert [limit.name for limit in LIMITS] == [name for name in BudgetUse._fields if name != "unpriced"]
 

@@ -107,7 +107,7 @@ async def test_a_thought_that_was_cut_off_has_no_signature_and_does_not_go_back(
 
 
 async def test_an_unknown_block_is_kept_as_it_came() -> None:
-    found = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": [{"url": "https://example.org"}]}
+    found = {"type": "container_upload", "file_id": "file_1", "content": [{"url": "https://example.org"}]}
     answer = await answer_to(say("Found.", blocks=(found,)))
     assert [json.loads(item.body) for item in answer.items] == [found, {"text": 6}]
     body = await body_of(messages=(user_message("?"), said(answer), user_message("And?")))
@@ -115,7 +115,7 @@ async def test_an_unknown_block_is_kept_as_it_came() -> None:
 
 
 async def test_half_a_character_in_a_block_can_go_back_and_a_number_that_is_none_keeps_it_here() -> None:
-    odd = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": [{"title": "hm \ud83d"}]}
+    odd = {"type": "container_upload", "file_id": "file_1", "content": [{"title": "hm \ud83d"}]}
     cut = {"type": "text", "text": "so"}
     read = await answer_to(block(content=[odd, cut]))
     body = await body_of(messages=(*request().messages, said(read), user_message("go on")))

@@ -24,6 +24,7 @@ COLUMNS: Final = (
     "structured output",
     "cancel",
     "background",
+    "server tools",
 )
 
 Named = dict[str, tuple[str, ...]]
@@ -59,6 +60,10 @@ RESPONSES: Final[Named] = {
         "models/test_background.py::test_another_client_resumes_the_answer_without_asking",
         "workflows/test_background_answers.py::test_a_stop_cancels_the_answer_at_the_provider",
     ),
+    "server tools": (
+        "models/test_server_tools.py::test_calls_are_counted_by_name_and_their_items_kept_in_place",
+        "workflows/test_server_tools_in_both_drivers.py::test_a_run_with_tools_of_the_provider_ends_alike_in_both_drivers",
+    ),
 }
 ANTHROPIC: Final[Named] = {
     "stream": ("models/test_anthropic.py::test_a_listener_sees_text_and_thinking_as_they_come",),
@@ -70,6 +75,7 @@ ANTHROPIC: Final[Named] = {
     "caching counted": ("models/test_anthropic.py::test_cached_tokens_are_parts_of_the_input",),
     "structured output": ("models/test_anthropic.py::test_a_strict_schema_is_enforced_and_another_is_described",),
     "cancel": ("models/test_anthropic_errors.py::test_cancelling_a_call_closes_the_connection_and_reports_what_came",),
+    "server tools": ("models/test_server_tools.py::test_anthropics_calls_are_counted_and_go_back_with_their_results",),
 }
 PYDANTIC_AI: Final[Named] = {
     "stream": ("models/test_pydantic_ai.py::test_an_answer_is_read_with_its_usage_model_and_ids",),

@@ -25,6 +25,7 @@ from holdfast.core.conversation.amounts import (
     duration,
     in_full,
     moment,
+    server_calls_note,
     short_dollars,
     token_count,
 )
@@ -323,6 +324,8 @@ def _row(step: AgentStep, width: int, took: str) -> Row:
     notes = f" ({code(step.model_call_changes.line, width)})" if step.model_call_changes is not None else ""
     if step.fallbacks:
         notes += f" ({_fallback(step.fallbacks, width)})"
+    if step.server_tool_calls:
+        notes += f" (the provider ran {code(server_calls_note(step.server_tool_calls), width)})"
     return str(step.number), f"{_deeds(step, width)}{notes}", took, tokens, short_dollars(step.cost, step.unpriced)
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from holdfast.cli.screens.listing_table import Column, print_listing
 from holdfast.cli.screens.output import console, hint, tables
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, short_dollars
+from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, server_calls_note, short_dollars
 
 if TYPE_CHECKING:
     from holdfast.core.base.usage import Usage
@@ -38,6 +38,8 @@ def show(report: CostReport) -> None:
     rows.append(_cells("total", "", str(sum(each.calls for each in report.lines)), report.usage, figure))
     print_listing(tables(), COLUMNS, rows)
     console().print(f"[dim]{escape(printable(_sum(report)))}[/dim]")
+    if ran := server_calls_note(report.server_tool_calls):
+        hint(f"the providers ran tools of their own, at the prices of llm.server_tools: {ran}")
     if report.running:
         hint(f"{counted(report.running, 'subagent')} under way: what they use counts once they have ended")
     if report.more:

@@ -21,7 +21,15 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, tokens_used
+from holdfast.core.conversation.amounts import (
+    ESTIMATED,
+    counted,
+    dollars,
+    duration,
+    moment,
+    server_calls_note,
+    tokens_used,
+)
 from holdfast.core.conversation.attachments import Attachment, size_text
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.handoffs import handoff_text
@@ -204,6 +212,8 @@ def results(step: AgentStep, seconds: float) -> None:
             decided = decision_text(execution.approval, execution.call.arguments)
             bound = f" (digest {short_digest(execution.approval.digest)})"
             screen.print(f"       [dim]{escape(printable(decided + bound))}[/dim]")
+    if ran := server_calls_note(step.server_tool_calls):
+        screen.print(f"    [dim]the provider ran {escape(printable(ran))}[/dim]")
     screen.print(f"    [dim]{duration(seconds)}, {tokens_used(step.usage)}[/dim]")
 
 

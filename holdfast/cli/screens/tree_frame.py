@@ -238,7 +238,8 @@ class Viewport:
         if step.retry and under_way:
             retry = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
             below.insert(0, Node(Text(retry, "yellow")))
-        lines = (*step.beside, *((step.call_changed,) if step.call_changed else ()))
+        ran = f"the provider ran {step.provider_ran}" if step.provider_ran else ""
+        lines = (*step.beside, *filter(None, (step.call_changed, ran)))
         beside = (Node(Text(_line(line), "yellow")) for line in lines)
         return Node(label, (*below, *self._calls(view, step, detail, depth), *beside))
 

@@ -172,7 +172,8 @@ def planner(definition: AgentDefinition, assistants: Mapping[str, AgentDefinitio
 
 def _for_assistant(llm: LLM) -> LLM:
     """Return an agent's model without the options that are about its own tools and the end of its own answers."""
-    return llm if llm.tool_choice is None and llm.stop is None else replace(llm, tool_choice=None, stop=None)
+    is_plain = llm.tool_choice is None and llm.stop is None and not llm.server_tools
+    return llm if is_plain else replace(llm, tool_choice=None, stop=None, server_tools=())
 
 
 def plan_of(text: str) -> tuple[tuple[Todo, ...], str]:

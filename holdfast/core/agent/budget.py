@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.frozen import Frozen, is_none, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -32,6 +32,11 @@ never passes its root; `own` uses its own alone."""
 UnpricedPolicy = Literal["warn", "refuse"]
 """What happens with a model that has no known price: `warn` calls it, and `max_cost` counts nothing for it; `refuse`
 fails the run before the call."""
+
+ServerToolsPolicy = Literal["refuse", "allow"]
+"""What happens under a limit of tokens or cost with an agent whose model's provider runs tools (`LLM.server_tools`):
+`refuse` fails the run before the call, since no provider says beforehand what they read and ask for; `allow` makes it,
+and a call can pass the limit by what they took."""
 
 
 class BudgetUse(NamedTuple):
@@ -179,6 +184,8 @@ class ExecutionBudget(JsonForm):
     deadline: AwareDatetime | None = None
     unpriced: UnpricedPolicy | None = None
     """What becomes of models without a known price; none is `warn`."""
+    server_tools: ServerToolsPolicy | None = Field(default=None, exclude_if=is_none)
+    """What becomes of tools that the provider runs, where tokens or cost are limited; none is `refuse`."""
 
     @classmethod
     def unlimited(cls) -> ExecutionBudget:
@@ -188,12 +195,17 @@ class ExecutionBudget(JsonForm):
     @property
     def is_empty(self) -> bool:
         """True when nothing is limited."""
-        return self == ExecutionBudget(unpriced=self.unpriced)
+        return self == ExecutionBudget(unpriced=self.unpriced, server_tools=self.server_tools)
 
     @property
     def limits_tokens(self) -> bool:
         """True when tokens are limited, or what they cost."""
         return self.max_tokens is not None or self.max_cost is not None
+
+    @property
+    def refuses_server_tools(self) -> bool:
+        """True when no tool of the provider's may run, as it could pass a limit."""
+        return self.limits_tokens and self.server_tools != "allow"
 
     def is_exhausted(self, at: datetime | None = None) -> bool:
         """Return whether a limit is zero or the deadline has passed at `at`.
@@ -225,7 +237,8 @@ class ExecutionBudget(JsonForm):
         """Return the tighter of both, limit by limit."""
         unpriced = "refuse" if "refuse" in (self.unpriced, other.unpriced) else self.unpriced or other.unpriced
         tighter = {limit.field: _tighter(limit.of(self), limit.of(other)) for limit in LIMITS}
-        return replace(self, **tighter, deadline=_tighter(self.deadline, other.deadline), unpriced=unpriced)
+        policies = {"unpriced": unpriced, "server_tools": _stricter(self, other)}
+        return replace(self, **tighter, deadline=_tighter(self.deadline, other.deadline), **policies)
 
     def overridden_by(self, other: ExecutionBudget) -> ExecutionBudget:
         """Return this budget with every limit that `other` sets taken from `other`."""
@@ -261,6 +274,15 @@ class ExecutionBudget(JsonForm):
         except OverflowError:  # beyond what calendars hold
             return self.deadline
         return _tighter(by_seconds, self.deadline)
+
+
+def _stricter(one: ExecutionBudget, other: ExecutionBudget) -> ServerToolsPolicy | None:
+    """Return the policy of both together: `allow` only where every one that has a limit to pass allows it."""
+    policies = (one.server_tools, other.server_tools)
+    if "refuse" in policies:
+        return "refuse"
+    allowed = "allow" in policies and not (one.refuses_server_tools or other.refuses_server_tools)
+    return "allow" if allowed else None
 
 
 def _tighter(one: LimitT | None, other: LimitT | None) -> LimitT | None:

@@ -33,6 +33,7 @@ from holdfast.core.base.model_options import (
 )
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.retries import MODEL_PATIENCE_SECONDS
+from holdfast.core.base.server_tools import ServerTools
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.model_call_changes import MODEL_FACTS, ModelCallChanges
 from holdfast.core.conversation.questions import ANSWER_SECONDS, is_usual_wait
@@ -129,9 +130,10 @@ class LLM(Frozen):
     name of a tool; one that forces a call holds for the first step of a run, and later ones are free. `strict` has the
     provider hold tool calls to their schemas, of those tools whose schemas allow it. `extra` are further fields of the
     request's body. With `background` the provider stores each answer and makes it whatever becomes of the connection: a
-    lost worker's call is resumed, not paid for again. An API that does not know an option refuses the agent before it
-    runs. `context_window` is how many tokens of input and answer the model takes together, `longest_answer` how many it
-    can answer with: no call is allowed more. Both are by default what the worker knows of the model.
+    lost worker's call is resumed, not paid for again. `server_tools` are tools that the provider runs itself within a
+    model call; no other is asked for. An API that does not know an option refuses the agent before it runs.
+    `context_window` is how many tokens of input and answer the model takes together, `longest_answer` how many it can
+    answer with: no call is allowed more. Both are by default what the worker knows of the model.
 
     `fallback` are the models that a step asks in turn when the one before is away, overloaded or out of quota. The next
     step begins with `model` again.
@@ -153,6 +155,7 @@ class LLM(Frozen):
     service_tier: ServiceTier | None = Field(default=None, exclude_if=is_none)
     extra: ExtraBody | None = Field(default=None, exclude_if=is_none)
     background: bool | None = Field(default=None, exclude_if=is_none)
+    server_tools: ServerTools = Field(default=(), exclude_if=is_empty)
     context_window: int | None = Field(default=None, gt=0, exclude_if=is_none)
     longest_answer: int | None = Field(default=None, gt=0, exclude_if=is_none)
     fallback: tuple[FallbackChoice, ...] = Field(default=(), max_length=FALLBACKS_MAX, exclude_if=is_empty)
@@ -190,6 +193,9 @@ class LLM(Frozen):
         if changes is None:
             return self
         changed = replace(self, **_option_values(changes.options)) if changes.options else self
+        if changes.tools is not None and changed.server_tools:
+            offered = tuple(tool for tool in changed.server_tools if tool.name in changes.tools)
+            changed = replace(changed, server_tools=offered)
         same = changes.model in (None, self.model)
         known = {name: getattr(changes, name) for name in MODEL_FACTS}
         routes = self.fallback
@@ -212,7 +218,8 @@ class LLM(Frozen):
 
     def with_difference(self, fields: Mapping[str, JsonValue]) -> LLM:
         """Return the settings with those fields."""
-        return LLM.model_validate({**self.model_dump(mode="json"), **fields})
+        changed = {**self.model_dump(mode="json"), **fields}
+        return LLM.model_validate({name: value for name, value in changed.items() if value is not None})
 
 
 OPTIONS: Final = (
@@ -228,8 +235,9 @@ OPTIONS: Final = (
     "service_tier",
     "extra",
     "background",
+    "server_tools",
 )
-"""The fields of `LLM` that an API may not know; none is unset."""
+"""The fields of `LLM` that an API may not know; none, or an empty list, is unset."""
 
 UNSENT: Final = ("prices", "longest_answer", "fallback")
 """The fields of `LLM` that decide what a call is allowed, and that the call itself does not need."""

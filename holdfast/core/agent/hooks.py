@@ -358,9 +358,14 @@ def problem_with(trigger: Trigger, changes: Changes) -> str | None:
 
 def problem_with_model_call(llm: LLM, tools: Collection[str], changes: ModelCallChanges) -> str | None:
     """Return why a model call with `llm` and `tools`, the names of the agent's, cannot be changed so, if so."""
+    own = tuple(tool.name for tool in llm.changed_by(replace(changes, tools=None)).server_tools)
+    for name in own:
+        if name in tools:
+            return f"the agent has a tool {name!r} of its own; leave it out of server_tools"
+    known = (*tools, *own)
     for name in changes.tools or ():
-        if name not in tools:
-            return f"the model cannot be offered the tool {name!r}, {nearest(name, tools)}"
+        if name not in known:
+            return f"the model cannot be offered the tool {name!r}, {nearest(name, known)}"
     forced, offered = named_tool(llm.changed_by(changes).tool_choice), changes.tools
     if forced is not None and forced not in (tools if offered is None else offered):
         return f"tool_choice forces a call of {forced!r}, which the model would not be offered"

@@ -11,9 +11,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest
-from holdfast.core.base.errors import UnknownTool
+from holdfast.core.base.errors import InvalidInput, UnknownTool
 from holdfast.core.base.model_options import named_tool
 from holdfast.core.base.names import Names
+from holdfast.core.base.server_tools import ServerTool
 
 ALL: Final = "all"
 """The word that takes every tool (or hook) offered, in place of a list of names."""
@@ -80,3 +81,12 @@ def check_tool_choice(agent: str, choice: str | None, names: Iterable[str]) -> N
     forced, shown = named_tool(choice), tuple(names)
     if forced is not None and forced not in shown:
         raise UnknownTool(f"agent {agent!r}: llm.tool_choice names the tool {forced!r}, {nearest(forced, shown)}")
+
+
+def check_server_tools(agent: str, server_tools: Iterable[ServerTool], names: Iterable[str]) -> None:
+    """Raise InvalidInput where a tool of the provider's has the name of one of `names`, which the model is shown."""
+    shown = frozenset(names)
+    for tool in server_tools:
+        if tool.name in shown:
+            text = f"agent {agent!r}: llm.server_tools and the agent's tools both have {tool.name!r}; keep one of them"
+            raise InvalidInput(text)

@@ -48,7 +48,7 @@ _OPTIONS: Final = {
     "parallel_tool_calls": "llm.parallel_tool_calls",
     "background": "llm.background",
     "response_format": "response_format",
-    "tools": "tools",
+    "tools": "tools` or `llm.server_tools",
     "system": "system_prompt",
     "instructions": "system_prompt",
 }

@@ -35,6 +35,11 @@ PRICE_FIELDS: Final[Mapping[PricePlace, str]] = {
 }
 """Where whoever has chosen a model says what it costs."""
 
+CALLS_OF: Final = "calls of "
+"""Stands before the name of a provider's tool whose calls have no known price, where others have a model's name."""
+
+CALLS_REMEDY: Final = "set usd_per_call of that tool in llm.server_tools"
+
 WORKERS_MODEL: Final = "the worker's model"
 """Stands for a model that neither the definition nor the endpoint has named."""
 
@@ -125,6 +130,11 @@ def tokens_used(usage: Usage) -> str:
     return f"{token_count(usage)} tokens{cached_note(usage)}"
 
 
+def server_calls_note(calls: Mapping[str, int]) -> str:
+    """Return which of its own tools the provider has called: `web_search (2 calls)`; empty for none."""
+    return ", ".join(f"{on_a_line(name)} ({counted(count, 'call')})" for name, count in calls.items())
+
+
 def cached_note(usage: Usage) -> str:
     """Return how many of the tokens came from the provider's prompt cache: ` (2,100 cached)`, nothing for none."""
     return f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
@@ -162,7 +172,8 @@ def joined_models(one: Sequence[str], other: Iterable[str]) -> tuple[str, ...]:
 
 def no_price(model: str, place: PricePlace = "llm") -> str:
     """Return the warning that no price is known for `model`, with its remedy."""
-    effect = "its cost counts as 0 and max_cost is not enforced for it"
+    own, it = ("their", "them") if model.startswith(CALLS_OF) else ("its", "it")
+    effect = f"{own} cost counts as 0 and max_cost is not enforced for {it}"
     return f"{UNKNOWN_PRICE}{_phrase(model)}: {effect}; {_price_remedy(model, place)}"
 
 
@@ -173,6 +184,8 @@ def refused_price(model: str, place: PricePlace = "llm") -> str:
 
 
 def _price_remedy(model: str, place: PricePlace) -> str:
+    if model.startswith(CALLS_OF):
+        return CALLS_REMEDY
     field = PRICE_FIELDS[place]
     if model == WORKERS_MODEL:  # it has no route
         return f"set {field} or HOLDFAST_PRICES"
@@ -180,4 +193,5 @@ def _price_remedy(model: str, place: PricePlace) -> str:
 
 
 def _phrase(model: str) -> str:
-    return model if model == WORKERS_MODEL or model.startswith(SUBAGENTS_MODEL) else f"model {model!r}"
+    is_phrase = model == WORKERS_MODEL or model.startswith((SUBAGENTS_MODEL, CALLS_OF))
+    return model if is_phrase else f"model {model!r}"

@@ -16,6 +16,7 @@ from holdfast.core.base.frozen import Frozen, is_empty, is_none, replace, truste
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.model_retry import MODEL_RETRY
+from holdfast.core.base.server_tools import ServerToolCalls
 from holdfast.core.base.truncation import reference_of
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.amounts import WORKERS_MODEL
@@ -84,6 +85,16 @@ class InferenceResponse(Frozen):
     """Which parts of the provider's answer are not kept, by their names there."""
     route: str = Field(default="", max_length=WORD_CHARS_MAX, exclude_if=operator.not_)
     """The route that answered; empty for the worker's own model."""
+    server_tool_calls: ServerToolCalls = Field(default_factory=dict[str, int], exclude_if=operator.not_)
+    """How many calls of its own tools the provider made for this answer, by the tool's name."""
+
+    @property
+    def context_tokens(self) -> int:
+        """About how many tokens the conversation had.
+
+        A provider reads it again after each call of its own tools, and counts that each time.
+        """
+        return self.usage.input_tokens // (1 + sum(self.server_tool_calls.values()))
 
     @property
     def without_items(self) -> InferenceResponse:
@@ -414,6 +425,12 @@ class AgentStep(JsonForm):
         own = response.cost if response else None
         judged = self.judgement.cost if self.judgement else 0.0
         return (own or 0.0) + self.overhead_cost + judged + sum(execution.cost for execution in self.tool_executions)
+
+    @property
+    def server_tool_calls(self) -> Mapping[str, int]:
+        """How many calls of its own tools the provider made for the answer, by the tool's name."""
+        response = self.inference_response or self.partial_response
+        return response.server_tool_calls if response else {}
 
     @property
     def requested_tool_calls(self) -> tuple[ToolCall, ...]:

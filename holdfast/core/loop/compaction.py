@@ -26,7 +26,7 @@ def begin(transition: Transition) -> bool:
         return _shorten(transition, policy)
     done = transition.execution.step_executions
     response = done[-1].step.inference_response if done else None
-    if response is None or not due(policy, response.usage.input_tokens):
+    if response is None or not due(policy, response.context_tokens):
         return False
     return _move(transition, policy)
 

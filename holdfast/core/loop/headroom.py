@@ -30,6 +30,9 @@ from holdfast.core.loop.transition import Transition
 FREE_ROOM: Final = 1_000_000_000
 """The room of an answer that nothing limits."""
 
+SERVER_TOOL_TOKENS: Final = 5_000
+"""What a tool of the provider's adds to the input of a call by its description, at the most."""
+
 SUMMARY_ROOM_MIN: Final = 200
 """The least room that a summary needs, in tokens: a few words must not replace a conversation."""
 
@@ -119,6 +122,15 @@ def full_input(transition: Transition, step: AgentStep, response: InferenceRespo
     return counted + tools_tokens(rules.tools, rules.own_tools, without=changes.tools)
 
 
+def next_after(transition: Transition, response: InferenceResponse) -> int:
+    """Return the most tokens that the next call's input has of the one that `response` has answered.
+
+    A provider reads the input again after each call of its own tools, and counts it each time; it is sent once.
+    """
+    most = full_input(transition, transition.step, response)
+    return min(most, _everything(transition)) if response.server_tool_calls else most
+
+
 def keeps_half(transition: Transition, input_max: int) -> bool:
     """Return whether half of the tokens are kept for a first call's answer, as its input might take more."""
     limit = transition.execution.budget.max_tokens
@@ -162,7 +174,16 @@ def _llm_of_call(transition: Transition) -> LLM | None:
     llm, step, changes = transition.llm, transition.step, transition.step.model_call_changes or UNCHANGED
     if llm is not None and step.number > 1 and forces_calls(llm.tool_choice) and "tool_choice" not in changes.options:
         return replace(llm, tool_choice=None)
-    return llm if step.fallbacks or changes.model is not None or changes.options else None
+    is_other = step.fallbacks or changes.model is not None or changes.options or _leaves_out(transition, llm)
+    return llm if is_other else None
+
+
+def _leaves_out(transition: Transition, llm: LLM | None) -> bool:
+    """Return whether hooks have left out tools of the provider's from the step's call."""
+    changes, own = transition.step.model_call_changes, transition.state.llm
+    if changes is None or changes.tools is None or own is None or llm is None:
+        return False
+    return own.server_tools != llm.server_tools
 
 
 def _limits(transition: Transition, input_max: int) -> tuple[int, ...]:
@@ -236,6 +257,7 @@ def _everything(transition: Transition) -> int:
     """Return the most tokens of the whole next input, counted anew."""
     context, rules = transition.state.context, transition.rules
     opening = opening_tokens(context.system_prompt, rules.tools, rules.own_tools, context.response_format)
+    opening += SERVER_TOOL_TOKENS * len(transition.llm.server_tools if transition.llm else ())
     policy = rules.definition.context
     return opening + messages_tokens(compiled(transition.store, policy, transition.execution.execution_id))
 

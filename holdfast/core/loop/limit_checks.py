@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import CALL_LIMITS, COST, SECONDS, STEP_LIMITS, TOKENS, BudgetUse, Limit
+from holdfast.core.base.server_tools import ServerTool, calls_cost
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import WORKERS_MODEL, refused_price
+from holdfast.core.conversation.amounts import CALLS_OF, WORKERS_MODEL, refused_price
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.headroom import (
@@ -26,10 +27,13 @@ from holdfast.core.loop.transition import Transition
 
 REACHED: Final = "reached"
 
+SERVER_TOOLS_UNBOUNDED: Final = "ServerToolsUnbounded"
+"""The type of the error of a run under a limit that tools of its provider could pass."""
+
 
 def before_step(transition: Transition) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
-    if refuses_unpriced(transition):
+    if refuses_call(transition):
         return True
     use = transition.execution.use_of_calls()
     _signal_reached(transition, STEP_LIMITS, use)
@@ -40,7 +44,7 @@ def before_step(transition: Transition) -> bool:
 
 def before_call(transition: Transition) -> bool:
     """Signal every limit that forbids the step's model call after its summary or a fallback; return whether to stop."""
-    if refuses_unpriced(transition):
+    if refuses_call(transition):
         return True
     _signal_spent(transition)
     _signal_struck(transition)
@@ -50,7 +54,7 @@ def before_call(transition: Transition) -> bool:
 
 def before_grown_call(transition: Transition) -> bool:
     """Signal every limit that forbids the step's model call after hooks have run; return whether to stop for one."""
-    if transition.step.model_call_changes is not None and refuses_unpriced(transition):
+    if transition.step.model_call_changes is not None and refuses_call(transition):
         return True
     spent, struck, too_long = _signal_spent(transition), _signal_struck(transition), _fails_too_long(transition)
     return (spent or struck or too_long) and transition.must_stop
@@ -126,14 +130,48 @@ def cost_of(transition: Transition, usage: Usage, reported: float | None = None,
     return 0.0
 
 
-def refuses_unpriced(transition: Transition) -> bool:
-    """Fail an execution whose budget refuses models without a known price and whose model has none."""
-    llm = transition.llm
-    if transition.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
+def cost_of_server_calls(transition: Transition, response: InferenceResponse) -> float:
+    """Return what the provider's own tools cost for an answer in US dollars; warns of those that have no price.
+
+    It is 0 for an answer whose cost the provider has told: that is all of it.
+    """
+    if response.cost is not None or not response.server_tool_calls:
+        return 0.0
+    cost, unpriced = calls_cost(response.server_tool_calls, transition.llm.server_tools if transition.llm else ())
+    for name in unpriced:
+        transition.warn_unpriced(f"{CALLS_OF}{name}")
+    return cost
+
+
+def refuses_call(transition: Transition) -> bool:
+    """Fail an execution whose budget refuses the next model call, whatever is left of it; return whether to stop.
+
+    That is one to a model, or with tools of the provider's, without a known price, and one with such tools under a
+    limit that they could pass.
+    """
+    llm, budget = transition.llm, transition.execution.budget
+    tools = llm.server_tools if llm else ()
+    if budget.unpriced == "refuse":
+        names = [f"{CALLS_OF}{tool.name}" for tool in tools if tool.usd_per_call is None]
+        if llm is None or llm.prices is None:
+            names.insert(0, (llm.model if llm else None) or WORKERS_MODEL)
+        if names:
+            text = refused_price(names[0], transition.price_place)
+            transition.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
+            return transition.must_stop
+    if not tools or not budget.refuses_server_tools:
         return False
-    text = refused_price((llm.model if llm else None) or WORKERS_MODEL, transition.price_place)
-    transition.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
+    transition.fail(ErrorRecord(type=SERVER_TOOLS_UNBOUNDED, message=_unbounded(tools), source="budget"))
     return transition.must_stop
+
+
+def _unbounded(tools: Iterable[ServerTool]) -> str:
+    named = ", ".join(tool.name for tool in tools)
+    return (
+        f"the model's provider runs tools of its own ({named}), and what they will read and cost is not known: "
+        "max_tokens and max_cost could be passed; set budget.server_tools to `allow` if they may be, else leave out "
+        "llm.server_tools or those limits"
+    )
 
 
 def _fails_too_long(transition: Transition) -> bool:

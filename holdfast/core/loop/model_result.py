@@ -12,7 +12,7 @@ from holdfast.core.conversation.steps import ErrorRecord, Fallback
 from holdfast.core.loop import limit_checks
 from holdfast.core.loop.call_ids import with_own_call_ids
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
-from holdfast.core.loop.headroom import CONTEXT_TOO_LONG, count_for_route, full_input, lost_call, window_problem
+from holdfast.core.loop.headroom import CONTEXT_TOO_LONG, count_for_route, lost_call, next_after, window_problem
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.endpoint_refusals import FALLBACK_ERRORS
 from holdfast.core.wire.execution_events import InferenceResponseReceived, ModelFellBack
@@ -27,6 +27,7 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     response = with_own_call_ids(transition, event.response)
     limit_checks.signal_cut(transition, response, event.failed_usage)
     cost = limit_checks.cost_of(transition, response.usage, response.cost, response.model)
+    cost += limit_checks.cost_of_server_calls(transition, response)
     wasted = limit_checks.cost_of(transition, event.failed_usage)
     transition.change_step(
         inference_response=replace(response, cost=cost),
@@ -35,9 +36,13 @@ def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     )
     transition.spend(response.usage + event.failed_usage, cost + wasted)
     if transition.counting:
-        transition.change(next_input_max=full_input(transition, transition.step, response))
+        transition.change(next_input_max=next_after(transition, response))
     for name in response.dropped:  # one warning each: later answers that lack another part add no text of their own
         transition.warn(f"the model's answer had a part that is not kept: {name[:WORD_CHARS_MAX]}")
+    named = {tool.name for tool in transition.llm.server_tools} if transition.llm else set[str]()
+    for name in response.server_tool_calls:
+        if name not in named:
+            transition.warn(f"the model's provider ran its tool {name!r}, which llm.server_tools does not name")
     transition.emit(InferenceResponseReceived, response=response.without_items)
 
 

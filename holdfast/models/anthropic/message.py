@@ -19,6 +19,7 @@ from holdfast.core.conversation.provider_items import ProviderItem
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import UnusableAnswer
 from holdfast.models.anthropic.answer_items import NoJson, TooManyItems, items_of
+from holdfast.models.anthropic.server_tools import server_calls
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import count_of, text_of
 from holdfast.models.requested_calls import RequestedCall, read_calls
@@ -47,7 +48,7 @@ FINISH_REASONS: Final[Mapping[str, str]] = {
 }
 """The loop's words for answers that were cut off; other reasons keep the API's.
 
-`pause_turn` is an answer that a tool of the provider's broke off; we name none, so it is the exception.
+`pause_turn` is an answer that the provider breaks off after many rounds of its own tools: it is not gone on with.
 """
 
 
@@ -78,6 +79,7 @@ def read_message(
         model=model,
         response_id=clamped(text_of(fields.get("id")), WORD_CHARS_MAX),
         items=items,
+        server_tool_calls=server_calls(blocks, fields.get("usage")),
     )
 
 

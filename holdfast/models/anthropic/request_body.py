@@ -17,6 +17,7 @@ from holdfast.core.base.model_options import forces_calls
 from holdfast.core.conversation.model_call_changes import CALL_ONLY
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.anthropic.conversation import Block, Turn, begins_with_thinking, system_texts, turns
+from holdfast.models.anthropic.server_tools import wire_tools
 from holdfast.models.prompted.answer_prompt import answer_instruction
 from holdfast.models.strict_tools import can_be_strict
 
@@ -55,7 +56,8 @@ def request_body(
     native, instruction = _form(request.response_format)
     texts = [*system_texts(request.system_prompt, request.messages), *([instruction] if instruction else [])]
     system: list[Block] = [{"type": "text", "text": text} for text in texts]
-    tools = [_tool(tool, strict=bool(llm.strict)) for tool in request.tools]
+    # the agent's own come last: the mark for the cache is on the last one
+    tools = [*wire_tools(llm.server_tools), *(_tool(tool, strict=bool(llm.strict)) for tool in request.tools)]
     if cache:
         _mark(tools[-1:])
         _mark(system[-1:])

@@ -30,6 +30,7 @@ from holdfast.models.openai_responses.background_call import BackgroundCall, can
 from holdfast.models.openai_responses.response_items import Item, input_items
 from holdfast.models.openai_responses.response_object import read_response
 from holdfast.models.openai_responses.response_stream import StreamedResponse
+from holdfast.models.openai_responses.server_tools import wire_tools
 from holdfast.models.provider_errors import provider_failure
 from holdfast.models.strict_tools import can_be_strict
 
@@ -127,7 +128,8 @@ def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]
         # the word has to stand in the input: `instructions` do not count
         items = [{"role": "system", "content": JSON_INSTRUCTION}, *items]
     llm = request.llm
-    options = _options(llm, has_tools=bool(request.tools))
+    tools = [*(_tool(tool, strict=bool(llm.strict)) for tool in request.tools), *wire_tools(llm.server_tools)]
+    options = _options(llm, has_tools=bool(tools))
     text = {**options.pop("text", {}), **({"format": form} if form else {})}
     include = options.get("include")
     wanted = cast("list[object]", include) if isinstance(include, list) else []
@@ -140,7 +142,7 @@ def _body(request: ModelRequest, route: str, *, reasons: bool) -> dict[str, Any]
         "store": bool(llm.background),
         **({"background": True} if llm.background else {}),
         **({"instructions": request.system_prompt} if request.system_prompt else {}),
-        **({"tools": [_tool(tool, strict=bool(llm.strict)) for tool in request.tools]} if request.tools else {}),
+        **({"tools": tools} if tools else {}),
         **({"text": text} if text else {}),
         **({"stream": True} if request.llm.stream else {}),
     }

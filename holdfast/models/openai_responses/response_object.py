@@ -9,12 +9,14 @@ from typing import Final, cast
 from holdfast.core.agent.usage_estimates import answered_usage
 from holdfast.core.base.bounds import REASONING_BYTES_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.base.server_tools import counted_calls
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import count_of, text_of
 from holdfast.models.openai_responses.response_items import Item, kept_items, own_item
+from holdfast.models.openai_responses.server_tools import called_tool
 from holdfast.models.requested_calls import RequestedCall, read_calls
 
 NO_RESPONSE: Final = "the answer is JSON but not a response of the Responses API; check OPENAI_BASE_URL"
@@ -81,6 +83,7 @@ def read_response(
         model=model,
         response_id=clamped(id_, WORD_CHARS_MAX),
         items=kept_items(read.order, route=route, model=model),
+        server_tool_calls=counted_calls(read.server_calls),
     )
 
 
@@ -130,6 +133,7 @@ class _Output:
         self.texts: list[str] = []
         self.reasoning: list[str] = []
         self.calls: list[RequestedCall] = []
+        self.server_calls: list[str] = []
         self.order: list[Item] = []
 
     def take(self, item: dict[str, object]) -> None:
@@ -145,6 +149,8 @@ class _Output:
         else:  # reasoning, and whatever the provider adds: an item that is not known goes back as it came
             if kind == "reasoning" and (text := _reasoning(item)):
                 self.reasoning.append(text)
+            if name := called_tool(kind):
+                self.server_calls.append(name)
             self.order.append(own_item(item))
 
     def _message(self, item: dict[str, object]) -> None:
