@@ -1,21 +1,36 @@
-"""Hooks of the transport: one reads error responses, bounded, as clients do not; one lets no redirect lead elsewhere.
+"""Hooks of the transport: one reads error responses, bounded, as clients do not; two keep redirects within bounds.
 
 The clients follow redirects, and of what a request carries they take off the key alone: a route's own headers and the
-conversation would reach whatever host a redirect names.
+conversation would reach whatever host a redirect names. They read a redirect's body, too, however large it is.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
 """The largest error body that is read: some quote the whole request; an error shows 500 characters at most."""
 
 
+REDIRECTS_MAX: Final = 5
+"""How many redirects one request follows: each sends the whole conversation again."""
+
+
+class Body(Protocol):
+    """The part of a response's body that we use."""
+
+    async def aclose(self) -> None:
+        """Read no more of it."""
+        ...
+
+
 class Response(Protocol):
     """The part of the transport's response that we use, whichever package it is from."""
+
+    stream: Any
+    """The body, before it is read."""
 
     @property
     def status_code(self) -> int:
@@ -132,6 +147,17 @@ async def refuse_errors(response: Response) -> None:
             text = f"(an error body of more than {ERROR_BYTES_MAX:,} bytes)"
             raise ErrorStatus(response.status_code, response.headers, text.encode())
     raise ErrorStatus(response.status_code, response.headers, bytes(body))
+
+
+def leaving_redirects_unread(nothing: Body) -> Callable[[Response], Awaitable[None]]:
+    """Return a hook that has the client follow redirects without their bodies: it gets `nothing` in their place."""
+
+    async def leave(response: Response) -> None:
+        if response.has_redirect_location:
+            await cast("Body", response.stream).aclose()
+            response.stream = nothing
+
+    return leave
 
 
 def _words(body: bytes) -> tuple[str, object]:

@@ -18,7 +18,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.answer_transfer import HttpBody, received, report, report_rest
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import AnswerStream
-from holdfast.models.http_errors import refuse_errors, staying_at
+from holdfast.models.http_errors import leaving_redirects_unread, refuse_errors, staying_at
 from holdfast.models.options import options_problem
 from holdfast.models.output_limits import StatedLimits
 from holdfast.models.provider_errors import provider_failure
@@ -62,7 +62,7 @@ def event_hooks(base_url: str) -> dict[str, list[Callable[..., Any]]]:
 
     return {
         "request": [staying_at(httpx2.URL(base_url)), trace_sending],
-        "response": [show_response, refuse_errors],
+        "response": [show_response, refuse_errors, leaving_redirects_unread(httpx2.ByteStream(b""))],
     }
 
 

@@ -10,6 +10,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 from holdfast.core.base.retries import MODEL_SECONDS_MAX
 from holdfast.models.answer_transfer import CONNECT_SECONDS
 from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.http_errors import REDIRECTS_MAX
 from holdfast.models.http_model import HttpModel, event_hooks
 from holdfast.runtime.trusted_certificates import trusted_certificates
 
@@ -38,6 +39,8 @@ class OpenAIEndpoint(HttpModel[AsyncOpenAI]):
             max_retries=0,
             # the silences within an answer are timed in `answer_transfer`
             timeout=Timeout(MODEL_SECONDS_MAX, connect=settings.timeouts.connect_seconds or CONNECT_SECONDS),
-            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(base_url), verify=trusted_certificates()),
+            http_client=DefaultAsyncHttpxClient(
+                event_hooks=event_hooks(base_url), verify=trusted_certificates(), max_redirects=REDIRECTS_MAX
+            ),
             default_headers=settings.headers,
         )

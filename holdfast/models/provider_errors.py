@@ -24,7 +24,7 @@ from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
 from holdfast.models.answer_errors import AnswerCut, ErrorInAnswer, UnusableAnswer
 from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.http_errors import ErrorStatus, RedirectedAway, words_of
+from holdfast.models.http_errors import REDIRECTS_MAX, ErrorStatus, RedirectedAway, words_of
 from holdfast.models.model_apis import OPENAI
 
 BODY_CHARS_MAX: Final = 500
@@ -43,6 +43,9 @@ TIMED_OUT: Final = "APITimeoutError"
 NOT_CONNECTED: Final = "APIConnectionError"
 ANY: Final = "APIError"
 """The clients' names for no answer in time, for a connection that cannot be made, and for all of their errors."""
+
+IN_A_CIRCLE: Final = "TooManyRedirects"
+"""The transport's name for an endpoint that redirects again and again."""
 
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left; add credit, or use another key",
@@ -68,9 +71,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             return _refusal_failure(error, settings)
         # its text is "Connection error.": the cause is below it
         case _ if _is_client_error(error, NOT_CONNECTED):
-            text = f"the model endpoint {where} cannot be reached ({_cause(error)})"
-            text = f"{text}; is it running, is {settings.address_name} right?"
-            return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
+            return _not_connected(error, settings, usage)
         # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():  # AnswerGone as well
             text = f"the answer of the model endpoint {where} {error}"
@@ -98,6 +99,15 @@ def is_broken_connection(error: Exception) -> bool:
     """Return whether `error` comes raw from the client's transport, as it does while a body is read."""
     # the client wraps errors up to the headers; within the body those of its transport come bare
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
+
+
+def _not_connected(error: Exception, settings: ProviderSettings, usage: Usage) -> ModelFailure:
+    where, address = settings.endpoint, settings.address_name
+    if any(type(cause).__name__ == IN_A_CIRCLE for cause in _causes(error)):
+        text = f"the model endpoint {where} redirects from one place to the next, more than {REDIRECTS_MAX} times"
+        return _failure(settings, f"{text}; is {address} right?", Refusal("RequestRefused", again=False, free=True))
+    text = f"the model endpoint {where} cannot be reached ({_cause(error)}); is it running, is {address} right?"
+    return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
 
 
 def _refusal_failure(error: ErrorStatus | RedirectedAway, settings: ProviderSettings) -> ModelFailure:

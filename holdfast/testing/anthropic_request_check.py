@@ -183,21 +183,36 @@ class _Turn(_Strict):
         places = [place for place, block in enumerate(self.blocks) if block.type == "tool_result"]
         if places != list(range(len(places))):
             raise ValueError("`tool_result` blocks must come first in the content of a message")
-        self._check_server_calls()
         return self
 
-    def _check_server_calls(self) -> None:
-        """What the provider found goes back behind the call that found it, and as it came."""
-        called = set[str]()
-        for block in self.blocks:
+
+def _check_server_calls(turns: Sequence[_Turn], offered: Sequence[str]) -> None:
+    """What the provider found goes back behind the call that found it, and as it came; no call goes back alone.
+
+    One beside calls of the client's waits for their results, and for nothing else.
+    """
+    waiting = dict[str, str]()
+    for place, turn in enumerate(turns):
+        if turn.role == "user" and len(turn.results) < max(1, len(turn.blocks)) and waiting:
+            id_, name = next(iter(waiting.items()))
+            raise ValueError(
+                f"messages.{place - 1}: `{name}` tool use with id `{id_}` was found without a corresponding "
+                f"`{name}_tool_result` block"
+            )
+        for block in turn.blocks:
             if block.type == "server_tool_use":
-                called.add(block.id)
+                waiting[block.id] = block.name
             elif block.type in SERVER_RESULTS:
-                if block.tool_use_id not in called:
+                if waiting.pop(block.tool_use_id, None) is None:
                     raise ValueError(
-                        f"`{block.type}` block with id {block.tool_use_id} has no corresponding `server_tool_use` block"
+                        f"messages.{place}: unexpected `tool_use_id` found in `{block.type}` blocks: "
+                        f"{block.tool_use_id}. Each `{block.type}` block must have a corresponding `server_tool_use` "
+                        "block before it."
                     )
                 _check_found(block.content)
+    for name in waiting.values():
+        if not any(name.endswith(each) for each in offered):
+            raise ValueError(f"messages: a `{name}` tool use waits, but no `{name}` tool was provided")
 
 
 def _check_found(content: object) -> None:
@@ -369,6 +384,7 @@ class _Request(_Strict):
         if marks > MARKS_MAX:
             raise ValueError(f"A maximum of {MARKS_MAX} blocks with cache_control may be provided. Found {marks}.")
         _check_turns(self.messages)
+        _check_server_calls(self.messages, names)
         self._check_thinking()
         return self
 

@@ -80,6 +80,15 @@ async def test_what_cannot_be_attached_leaves_what_was(capsys: pytest.CaptureFix
     assert names(files) == ["a.txt"]
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("typed", ["~nobody-of-that-name/a.txt", "a" * 5_000, "'" + "b" * 300, "a\0b", "\ud800", "'"])
+async def test_what_can_be_no_path_ends_no_chat(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ChatFiles()
+    assert await files.take(f"/attach {typed}")
+    assert "not attached: " in shown(capsys)
+    assert names(files) == []
+
+
 @pytest.mark.parametrize(
     "line", ["hello", "attach a.txt", "/attached a.txt", "/detach a.txt", "what does /attach do?", "/"]
 )

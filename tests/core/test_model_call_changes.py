@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.definition import CALL_OPTIONS, LLM, OPTIONS, FallbackRoute
+from holdfast.core.agent.definition import CALL_OPTIONS, LLM, OPTIONS, UNSENT, FallbackRoute
 from holdfast.core.agent.hooks import Changes, Trigger, problem_with, problem_with_model_call
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.token_bounds import MESSAGE_OVERHEAD, TOOL_OVERHEAD
@@ -240,6 +240,26 @@ def test_the_difference_to_a_definition_is_all_that_travels() -> None:
     again = own.with_difference(own.difference(changed))
     assert (again.model, again.temperature, again.seed, again.extra) == ("large", None, 7, own.extra)
     assert own.difference(own) == {}
+
+
+def test_true_in_place_of_1_is_a_difference() -> None:
+    own = replace_llm(OWN, extra={"a": 1}, server_tools=({"type": "web_fetch", "options": {"use_cache": 1}},))
+    changed = replace_llm(own, extra={"a": True}, server_tools=({"type": "web_fetch", "options": {"use_cache": True}},))
+    again = own.with_difference(own.difference(changed))
+    assert again.model_dump_json() == changed.model_dump_json() != own.model_dump_json()
+
+
+def test_every_field_that_travels_comes_back_whether_it_is_set_or_unset() -> None:
+    unset, values = LLM(), dict[str, object](
+        model="x", temperature=0.5, max_output_tokens=5, stream=False, top_p=0.3, reasoning_effort="low",
+        verbosity="low", stop=["a"], seed=3, tool_choice="none", parallel_tool_calls=False, strict=False,
+        service_tier="flex", extra={"k": {"n": None}}, background=False, server_tools=["web_search"],
+        context_window=99,
+    )  # fmt: skip
+    assert {*values, *UNSENT} == set(LLM.model_fields), "a new field needs a value here"
+    full = LLM.model_validate(values)
+    for one, other in ((unset, full), (full, unset)):
+        assert one.with_difference(one.difference(other)) == other
 
 
 def replace_llm(llm: LLM, **fields: object) -> LLM:

@@ -26,6 +26,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel
+from holdfast.models.prompted.answer_call import with_answer_tool
 from holdfast.models.prompted.call_blocks import (
     AnswerText,
     call_blocks,
@@ -214,6 +215,14 @@ def test_a_choice_of_the_definitions_is_told_in_words(choice: str | None, told: 
     sent = with_prompted_tools(replace(ASKED, llm=LLM(tool_choice=choice, strict=True)))
     assert sent.system_prompt.endswith(f"{SEVERAL}{told}")
     assert (sent.tools, sent.llm) == ((), LLM())
+
+
+def test_the_providers_own_tools_stay_unless_no_tool_may_be_called() -> None:
+    form = JsonSchemaFormat.model_validate({"json_schema": {"type": "object"}})
+    for choice, count in (("none", 0), ("auto", 1), (None, 1)):
+        llm = LLM.model_validate({"tool_choice": choice, "server_tools": ["web_search"]})
+        assert len(with_prompted_tools(replace(ASKED, llm=llm)).llm.server_tools) == count
+        assert len(with_answer_tool(replace(ASKED, llm=llm), form).llm.server_tools) == count
 
 
 async def test_a_model_that_may_call_nothing_is_told_of_no_tool_and_its_text_is_an_answer() -> None:

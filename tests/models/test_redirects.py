@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.agent.model import Model
 from holdfast.models import Anthropic, OpenAIChat, OpenAIResponses, ProviderSettings, PydanticAIModel
-from holdfast.models.http_errors import RedirectedAway, staying_at
+from holdfast.models.http_errors import REDIRECTS_MAX, RedirectedAway, staying_at
 from holdfast.models.model_apis import ANTHROPIC, OPENAI, OPENAI_RESPONSES, PYDANTIC_AI
 from holdfast.testing.anthropic_server import FakeAnthropic
 from holdfast.testing.openai_server import FakeOpenAI
@@ -115,6 +115,29 @@ async def test_a_redirect_within_the_endpoint_is_followed(api: str) -> None:
         assert len(endpoint.requests) == 2
         assert endpoint.requests[1].headers["x-gateway-token"] == "gateway-secret-0123"
     assert answer.text == "It left."
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("api", OWN)
+async def test_an_endpoint_that_redirects_in_a_circle_refuses_after_a_few_requests(api: str, *, streamed: bool) -> None:
+    path = {"openai_chat": "chat/completions", "openai_responses": "responses", "anthropic": "messages"}[api]
+    async with redirecting(OWN[api], Reply(status=307, headers={"location": f"/v1/{path}"})) as (endpoint, model):
+        failure = await failure_with(model, request(llm=request().llm.model_copy(update={"stream": streamed})))
+        assert len(endpoint.requests) == REDIRECTS_MAX + 1
+    assert (failure.kind, failure.again, failure.free) == ("RequestRefused", False, True)
+    assert "redirects from one place to the next, more than 5 times; is the base_url of the route" in failure.message
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("api", OWN)
+async def test_the_body_of_a_redirect_is_not_read_even_one_without_end(api: str) -> None:
+    path = {"openai_chat": "chat/completions", "openai_responses": "responses", "anthropic": "messages"}[api]
+    moved = Reply(
+        status=307, headers={"location": f"/v1/{path}"}, body="x" * 1_000, write_bytes=1, hang=True, pieces_max=1
+    )
+    async with redirecting(OWN[api], Reply(text="It left.", failures=(moved,))) as (endpoint, model):
+        assert (await model(request())).text == "It left."
+        assert len(endpoint.requests) == 2
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,12 @@ async def test_a_call_that_nobody_asked_for_is_kept_and_counted(llm: LLM) -> Non
     assert (other.server_tool_calls, len(other.items)) == ({"web_search": 1}, 3)
 
 
+async def test_a_name_that_cannot_travel_is_counted_under_one_that_can() -> None:
+    item = {"type": "\ud800_call", "id": "x", "status": "completed"}
+    answer = await asking_responses.answer_to(say("x", blocks=(item,)), request(llm=PLAIN))
+    assert answer.server_tool_calls == {"?": 1}
+
+
 # --- Anthropic
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -60,10 +61,20 @@ def paths_in(text: str) -> list[str]:
     """Return the paths that somebody has typed or dropped there: one as it is, or some as a shell reads them."""
     if not text.strip():
         return []
-    if (whole := Path(text.strip()).expanduser()).exists():
-        return [str(whole)]
+    whole = _path(text.strip())
+    with suppress(OSError, ValueError):  # no path at all: several words, say
+        if whole.exists():
+            return [str(whole)]
     try:
         words = shlex.split(text)
     except ValueError:  # a quote that does not end
         words = [text.strip()]
-    return [str(Path(each).expanduser()) for each in words]
+    return [str(_path(each)) for each in words]
+
+
+def _path(text: str) -> Path:
+    """Return a path with the home folder that it names; as it is where there is no such user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Protocol, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic_core import to_json
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import (
@@ -214,7 +215,8 @@ class LLM(Frozen):
         """
         theirs, own = other.model_dump(mode="json"), self.model_dump(mode="json")
         names = (name for name in LLM.model_fields if name not in UNSENT)
-        return {name: theirs.get(name) for name in names if theirs.get(name) != own.get(name)}
+        # as JSON, where 1 is not true: `extra` and options of tools may have either
+        return {name: theirs.get(name) for name in names if to_json(theirs.get(name)) != to_json(own.get(name))}
 
     def with_difference(self, fields: Mapping[str, JsonValue]) -> LLM:
         """Return the settings with those fields."""

@@ -24,7 +24,10 @@ EXTRA_BYTES_MAX: Final = 16 * 1024
 SEED_MAX: Final = 2**63
 """Seeds lie between minus this and this: they are 64-bit numbers everywhere."""
 
-FREE_CHOICES: Final = ("auto", "none")
+NONE: Final = "none"
+"""The value of `tool_choice` that lets no tool be called."""
+
+FREE_CHOICES: Final = ("auto", NONE)
 """The values of `tool_choice` that force no tool call."""
 
 REQUIRED: Final = "required"

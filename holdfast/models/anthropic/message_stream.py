@@ -10,9 +10,10 @@ from io import StringIO
 from typing import Any, Final
 
 from holdfast.core.base.bounds import CALLS_KEPT_MAX
+from holdfast.core.conversation.messages import CUT_OFF
 from holdfast.core.conversation.provider_items import ITEMS_MAX
 from holdfast.models.answer_errors import ErrorInAnswer, UnusableAnswer
-from holdfast.models.anthropic.message import ARGUMENTS, NO_MESSAGE, UNKNOWN, merged, reported
+from holdfast.models.anthropic.message import ARGUMENTS, FINISH_REASONS, NO_MESSAGE, UNKNOWN, merged, reported
 from holdfast.models.event_stream import AnswerStream, fields_of, joined, parsed, raw_text, word_of
 
 BLOCKS_MAX: Final = 4 * max(ITEMS_MAX, CALLS_KEPT_MAX)
@@ -48,14 +49,20 @@ class _Block:
         listed = self.start.get(field)
         self.start[field] = [*(listed if isinstance(listed, list) else ()), value]
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self, *, cut: bool) -> dict[str, Any] | None:
+        """Return the block; none for a call of the provider's own tool that was not made, as the answer was `cut`."""
         grown = {field: joined(text) for field, text in self._texts.items()}
         for field, text in grown.items():
             if field != ARGUMENTS:  # it is text that becomes the input, and no part of it
                 grown[field] = raw_text(self.start.get(field)) + text
         if ARGUMENTS in grown and self.kind != "tool_use":
             # a block of the provider's own, which goes back as it would have come whole
-            return {**self.start, "input": parsed(grown[ARGUMENTS].encode("utf-8", "surrogatepass") or b"{}")}
+            try:
+                return {**self.start, "input": parsed(grown[ARGUMENTS].encode("utf-8", "surrogatepass") or b"{}")}
+            except UnusableAnswer:
+                if cut:
+                    return None
+                raise
         return {**self.start, **grown}
 
 
@@ -137,9 +144,11 @@ class MessageStream(AnswerStream):
         self.usage = reported(self._counts) or self.usage
 
     def _joined(self) -> object:
+        cut = FINISH_REASONS.get(self._stop_reason) in CUT_OFF
+        blocks = (block.whole(cut=cut) for block in self._blocks.values())
         return {
             **self._words,
-            "content": [block.whole() for block in self._blocks.values()],
+            "content": [block for block in blocks if block is not None],
             "stop_reason": self._stop_reason,
             "usage": self._counts,
             UNKNOWN: self._unknown,

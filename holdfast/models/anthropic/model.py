@@ -21,7 +21,7 @@ from holdfast.models.anthropic.message_stream import MessageStream
 from holdfast.models.anthropic.request_body import Thinking, request_body
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.event_stream import fields_of
-from holdfast.models.http_errors import ErrorStatus, RedirectedAway
+from holdfast.models.http_errors import REDIRECTS_MAX, ErrorStatus, RedirectedAway
 from holdfast.models.http_model import HEADERS, HttpModel, event_hooks
 from holdfast.models.lenient_values import text_of
 from holdfast.models.model_apis import ANTHROPIC
@@ -67,7 +67,9 @@ class Anthropic(HttpModel[AsyncAnthropic]):
             max_retries=0,
             # the silences within an answer are timed in `answer_transfer`
             timeout=Timeout(MODEL_SECONDS_MAX, connect=settings.timeouts.connect_seconds or CONNECT_SECONDS),
-            http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(base_url), verify=trusted_certificates()),
+            http_client=DefaultAsyncHttpxClient(
+                event_hooks=event_hooks(base_url), verify=trusted_certificates(), max_redirects=REDIRECTS_MAX
+            ),
             open_telemetry=False,  # our own spans have the call
             default_headers=settings.headers,
         )

@@ -17,6 +17,7 @@ from holdfast.core.base.model_options import forces_calls
 from holdfast.core.conversation.model_call_changes import CALL_ONLY
 from holdfast.core.tools.tool_traits import ToolSchema
 from holdfast.models.anthropic.conversation import Block, Turn, begins_with_thinking, system_texts, turns
+from holdfast.models.anthropic.server_call_pairs import with_pairs_alone
 from holdfast.models.anthropic.server_tools import wire_tools
 from holdfast.models.prompted.answer_prompt import answer_instruction
 from holdfast.models.strict_tools import can_be_strict
@@ -52,7 +53,7 @@ def request_body(
     that the API has no form for.
     """
     llm, limit = request.llm, output_max or request.max_output_tokens or OUTPUT_TOKENS_MAX
-    conversation = turns(request.messages, route)
+    conversation = with_pairs_alone(turns(request.messages, route), [tool.name for tool in llm.server_tools])
     native, instruction = _form(request.response_format)
     texts = [*system_texts(request.system_prompt, request.messages), *([instruction] if instruction else [])]
     system: list[Block] = [{"type": "text", "text": text} for text in texts]

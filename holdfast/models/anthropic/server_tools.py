@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from holdfast.core.base.server_tools import COUNTED_CALLS_MAX, ServerTool, counted_calls
+from holdfast.core.base.server_tools import COUNTED_CALLS_MAX, OTHER, ServerTool, counted_calls
 from holdfast.models.event_stream import fields_of
 from holdfast.models.lenient_values import count_of, text_of
 
@@ -78,10 +78,15 @@ def server_calls(blocks: Iterable[Mapping[str, Any]], usage: object) -> dict[str
     return counts
 
 
+def tool_of(block: Mapping[str, Any]) -> str:
+    """Return the tool of the provider's that a block is a call of; empty where it is none."""
+    if block["type"] == "mcp_tool_use":
+        return "mcp"
+    if block["type"] != "server_tool_use":
+        return ""
+    name = text_of(block.get("name"))
+    return CODE_EXECUTION if name.endswith(CODE_EXECUTION) else name or OTHER
+
+
 def _names(blocks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for block in blocks:
-        if block["type"] == "server_tool_use":
-            name = text_of(block.get("name"))
-            yield CODE_EXECUTION if name.endswith(CODE_EXECUTION) else name
-        elif block["type"] == "mcp_tool_use":
-            yield "mcp"
+    return filter(None, map(tool_of, blocks))

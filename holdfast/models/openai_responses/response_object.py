@@ -149,7 +149,7 @@ class _Output:
         else:  # reasoning, and whatever the provider adds: an item that is not known goes back as it came
             if kind == "reasoning" and (text := _reasoning(item)):
                 self.reasoning.append(text)
-            if name := called_tool(kind):
+            if name := called_tool(encodable(kind)):
                 self.server_calls.append(name)
             self.order.append(own_item(item))
 

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat, TextFormat
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.model_options import REQUIRED, forces_calls
+from holdfast.core.base.model_options import NONE, REQUIRED, forces_calls
 from holdfast.core.conversation.messages import CUT_OFF
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.tools.tool_traits import ToolSchema
@@ -42,17 +42,18 @@ def answer_tool(tools: Iterable[ToolSchema]) -> str:
 def with_answer_tool(request: ModelRequest, form: JsonSchemaFormat) -> ModelRequest:
     """Return the request with the answer's function, where the model must call that or another one.
 
-    With `tool_choice: none` it is the only one. A call that the definition forces comes first, so the function is
-    offered after that.
+    With `tool_choice: none` it is the only one, and the provider runs none of its tools. A call that the definition
+    forces comes first, so the function is offered after that.
     """
     choice, tools = request.llm.tool_choice, request.tools
     if tools and forces_calls(choice):
         return changed(request, response_format=TextFormat())
     function = ToolSchema(name=answer_tool(tools), description=DESCRIPTION, parameters=form.json_schema)
+    alone = choice == NONE
     return changed(
         request,
-        llm=replace(request.llm, tool_choice=REQUIRED),
-        tools=(function,) if choice == "none" else (*tools, function),
+        llm=replace(request.llm, tool_choice=REQUIRED, server_tools=() if alone else request.llm.server_tools),
+        tools=(function,) if alone else (*tools, function),
         response_format=TextFormat(),
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.base.frozen import replace, trusted
-from holdfast.core.base.model_options import REQUIRED, forces_calls
+from holdfast.core.base.model_options import NONE, REQUIRED, forces_calls
 from holdfast.core.conversation.attachments import kind_of
 from holdfast.core.conversation.messages import CUT_OFF, FILTERED, Content, FilePart, Message, Part, TextPart
 from holdfast.core.conversation.steps import InferenceResponse
@@ -36,10 +36,14 @@ SEVERAL: Final = "Repeat the block for more calls."
 
 
 def with_prompted_tools(request: ModelRequest) -> ModelRequest:
-    """Return the request without tools and without messages about calls, for an endpoint that takes neither."""
+    """Return the request without tools and without messages about calls, for an endpoint that takes neither.
+
+    Tools that the provider runs itself stay, unless no tool may be called.
+    """
+    ran = () if request.llm.tool_choice == NONE else request.llm.server_tools
     return changed(
         request,
-        llm=replace(request.llm, tool_choice=None, parallel_tool_calls=None, strict=None),
+        llm=replace(request.llm, tool_choice=None, parallel_tool_calls=None, strict=None, server_tools=ran),
         system_prompt=with_instruction(request.system_prompt, *_tools_prompt(request)),
         messages=prompted_messages(request.messages),
         tools=(),
@@ -48,7 +52,7 @@ def with_prompted_tools(request: ModelRequest) -> ModelRequest:
 
 def offered(request: ModelRequest) -> tuple[ToolSchema, ...]:
     """Return the tools that the model may call now."""
-    return () if request.llm.tool_choice == "none" else request.tools
+    return () if request.llm.tool_choice == NONE else request.tools
 
 
 def allows_several(request: ModelRequest) -> bool:
