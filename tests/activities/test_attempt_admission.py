@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Coroutine
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -124,10 +125,19 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
     environment = environment_of_a_call()
 
     async def attempt() -> object:
-        pacing = pulse().pacing
-        await pacing.take()  # another call is at it for a while
+        pacing, waits = pulse().pacing, asyncio.Event()
+        await pacing.take()  # another call is at it, until this one has waited for a while
+        take = pacing.take
+
+        async def wait_and_take() -> None:
+            waits.set()
+            await take()
+
+        monkeypatch.setattr(pacing, "take", wait_and_take)
+        call = asyncio.create_task(cast("Coroutine[Any, Any, object]", activity({})))
+        await waits.wait()
         asyncio.get_running_loop().call_later(0.05, pacing.give)
-        return await activity({})
+        return await call
 
     with nullcontext() if said == "noted" else pytest.raises(ApplicationError, match=said):
         assert await environment.run(attempt) == said
