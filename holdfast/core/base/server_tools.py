@@ -44,7 +44,7 @@ def _is_small(options: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
 
 
 class ServerTool(Frozen):
-    """A tool that the provider runs within a model call, such as `web_search`: no hook, approval or budget sees it.
+    """A tool that the provider runs within a model call, such as `web_search`: no hook or approval sees its calls.
 
     `type` is the API's word for it, with or without a version, `options` are further fields of it, in the API's terms:
     no place for secrets. `usd_per_call` is what the provider asks for a call of it, in US dollars; none is unknown.
