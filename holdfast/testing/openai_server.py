@@ -52,6 +52,7 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024
 BODY_AT_ONCE_BYTES_MAX = 64 * 1024
 CONNECTIONS_WAITING_MAX = 1_024
 SHUTDOWN_SECONDS = 0.2  # how long a client that does not read may delay the end
+ACCEPT_TURNS = 5  # of the event loop; it takes three from accepting a connection to telling aiohttp of it
 THREAD_START_SECONDS = 60
 SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
 
@@ -160,19 +161,24 @@ class FakeOpenAI:
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, HOST, self._port, backlog=CONNECTIONS_WAITING_MAX).start()
+            self._listening = socket.create_server((HOST, self._port))
         except OSError as problem:
-            await self._runner.cleanup()
             if problem.errno == errno.EADDRINUSE:
                 raise PortTaken(f"Port {self._port} is taken by another program; choose another one.") from problem
             raise
-        self._port = self._runner.addresses[0][1]
+        self._port = self._listening.getsockname()[1]
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listening, backlog=CONNECTIONS_WAITING_MAX).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closing.set()  # wakes the turns that hang or wait, so that leaving takes no time
+        if self._listening.fileno() != -1:
+            # asyncio leaves a connection open for ever that it accepts as its server closes: accept none, then close
+            asyncio.get_running_loop().remove_reader(self._listening)
+            for _turn in range(ACCEPT_TURNS):
+                await asyncio.sleep(0)
         await self._runner.cleanup()
 
     @classmethod

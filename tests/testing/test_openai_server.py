@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import openai
@@ -593,3 +595,17 @@ async def test_usage_can_come_with_every_piece_and_the_bytes_one_by_one() -> Non
         chunks = await stream(client)
     assert [chunk.usage and chunk.usage.total_tokens for chunk in chunks] == [10] * len(chunks)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "ü😀"
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_comes_as_the_server_ends_is_closed_as_well(turns: int) -> None:
+    with socket.socket() as late:
+        async with FakeOpenAI([say("hello")]) as server:
+            place = urlsplit(server.base_url)
+            late.connect((place.hostname, place.port))  # the system takes it before the loop does
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        late.settimeout(0)
+        async with asyncio.timeout(NOTICE_SECONDS_MAX):
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
