@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeAlias
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, PortTaken
@@ -41,6 +41,9 @@ HEADERS_END: Final = b"\r\n\r\n"
 REQUEST_LINE_PARTS: Final = 3
 
 Answer: TypeAlias = tuple[HTTPStatus, Mapping[str, object]]
+
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+"""The document of an answer whose status says all."""
 
 
 def health_address(option: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -95,16 +98,16 @@ class HealthEndpoint:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # the client has gone, or is stuck
             request = await _request(reader)
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answer = await self._answer(request) if isinstance(request, bytes) else (request, {})
-                writer.write(_response(answer, body=not _is_head(request)))
+                status, document = await self._answer(request) if isinstance(request, bytes) else (request, NOTHING)
+                writer.write(_response(status, document, body=not _is_head(request)))
                 await writer.drain()
 
     async def _answer(self, request: bytes) -> Answer:
         parts = request.split(b"\r\n", 1)[0].split(b" ")
         if len(parts) != REQUEST_LINE_PARTS or not parts[2].startswith(b"HTTP/1."):
-            return HTTPStatus.BAD_REQUEST, {}
+            return HTTPStatus.BAD_REQUEST, NOTHING
         if parts[0] not in (b"GET", b"HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, {}
+            return HTTPStatus.METHOD_NOT_ALLOWED, NOTHING
         match parts[1].partition(b"?")[0]:
             case b"/live":
                 return HTTPStatus.OK, {"status": "live"}
@@ -132,9 +135,8 @@ def _is_head(request: bytes | HTTPStatus) -> bool:
     return isinstance(request, bytes) and request.startswith(b"HEAD ")
 
 
-def _response(answer: Answer, *, body: bool) -> bytes:
-    status, document = answer
-    content = json.dumps(document or {"error": status.phrase}).encode() + b"\n"
+def _response(status: HTTPStatus, document: Mapping[str, object], *, body: bool) -> bytes:
+    content = json.dumps(dict(document) or {"error": status.phrase}).encode() + b"\n"
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         "Content-Type: application/json",
