@@ -44,9 +44,9 @@ def of_kind(found: list[Document], kind: str) -> list[Document]:
 
 
 def container(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    [worker] = deployment["spec"]["template"]["spec"]["containers"]
-    assert isinstance(worker, dict)
-    return worker
+    containers: list[dict[str, Any]] = deployment["spec"]["template"]["spec"]["containers"]
+    assert len(containers) == 1
+    return containers[0]
 
 
 @pytest.mark.parametrize("folder", ["base", "overlays/example"])

@@ -53,9 +53,9 @@ def pod() -> dict[str, Any]:
 
 
 def container() -> dict[str, Any]:
-    [worker] = pod()["spec"]["containers"]
-    assert isinstance(worker, dict)
-    return worker
+    containers: list[dict[str, Any]] = pod()["spec"]["containers"]
+    assert len(containers) == 1
+    return containers[0]
 
 
 @pytest.mark.parametrize("document", RESOURCES)
@@ -118,7 +118,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, str | None, Set
     async def kept(address: str | None, serving: Any) -> None:  # noqa: ANN401  # a partial
         runs.append((address, serving))
 
-    monkeypatch.setattr(os, "execve", lambda _path, command, _environment: commands.append(command))
+    def replaced(_path: str, command: list[str], _environment: dict[str, str]) -> None:
+        commands.append(command)
+
+    monkeypatch.setattr(os, "execve", replaced)
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
     for name, value in settings("base/settings.env").items():
@@ -181,7 +184,7 @@ def test_the_certificates_are_where_the_sdk_looks_for_them(tmp_path: Path) -> No
     for name in ("tls.crt", "tls.key", "ca.crt"):
         (tmp_path / name).write_text(name)
     environment = {each["name"]: each["value"].replace(mount["mountPath"], str(tmp_path)) for each in patched["env"]}
-    tls = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment)["tls"]
+    tls = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment).get("tls")
     assert not isinstance(tls, bool)
     assert tls is not None
     found = (tls.client_cert, tls.client_private_key, tls.server_root_ca_cert)
