@@ -94,7 +94,10 @@ class Workers:
         self._leaving = False
 
     def not_polling(self) -> str | None:
-        """Return why this process takes no new calls; None while every part polls its task queue."""
+        """Return why this process takes no new calls; None while every part polls its task queue.
+
+        A part whose polls the server refuses ends, and the process with it.
+        """
         if self._leaving:
             return "stopping: it takes no new calls"
         away = [part.task_queue for part in self.parts if not part.is_running]
