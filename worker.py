@@ -104,15 +104,14 @@ async def serve(
     *,
     attended: bool,
     tools_only: bool,
-    health: WorkerHealth,
     sinks: Sequence[str] = (),
     metrics: str | None = None,
     chosen_model: str | None = None,
+    health: WorkerHealth | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
 
-    `metrics` is the metrics endpoint's HOST:PORT; `chosen_model` is the value of `--model`; `health` gets
-    what it must check.
+    `metrics` is its endpoint's HOST:PORT, `chosen_model` the value of `--model`; `health` gets what it must check.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -151,7 +150,8 @@ async def serve(
             mcp=servers,
         )
     stopping = _stop_signal(guardian, attended=attended)
-    health.watch(workers.not_polling, server=partial(check_namespace, client), storage=probe)
+    if health is not None:
+        health.watch(workers.not_polling, server=partial(check_namespace, client), storage=probe)
     async with guardian, workspaces, calls, workers:
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
