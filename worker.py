@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -46,6 +47,8 @@ from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
+from holdfast.server.health_endpoint import HealthEndpoint, health_address
+from holdfast.server.worker_health import WorkerHealth, check_namespace
 from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
@@ -104,10 +107,11 @@ async def serve(
     sinks: Sequence[str] = (),
     metrics: str | None = None,
     chosen_model: str | None = None,
+    health: WorkerHealth | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
 
-    `metrics` is the metrics endpoint's HOST:PORT; `chosen_model` is the value of `--model`.
+    `metrics` is its endpoint's HOST:PORT, `chosen_model` the value of `--model`; `health` gets what it must check.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -125,7 +129,8 @@ async def serve(
     model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
-    await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
+    probe = partial(objects.write, PROBE, PROBE.encode())
+    await probe()  # fail now: a run that must continue as new would wait for the storage
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
@@ -144,11 +149,9 @@ async def serve(
             guardian=guardian,
             mcp=servers,
         )
-    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, stopping, guardian)
-    if attended:
-        loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
+    stopping = _stop_signal(guardian, attended=attended)
+    if health is not None:
+        health.watch(workers.not_polling, server=partial(check_namespace, client), storage=probe)
     async with guardian, workspaces, calls, workers:
         tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
@@ -161,10 +164,30 @@ async def serve(
         await stopping.wait()
         grace = serving.grace_seconds
         longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-        loop.call_later(longest, _end, 1, guardian)
+        asyncio.get_running_loop().call_later(longest, _end, 1, guardian)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
+
+
+async def _with_health(address: str | None, serving: Callable[..., Awaitable[None]]) -> None:
+    """Answer at `address` how the worker is, from before it connects until its calls have ended."""
+    health = WorkerHealth()
+    async with AsyncExitStack() as stack:
+        if address:
+            await stack.enter_async_context(HealthEndpoint(address, health.problems))
+            _say(f"health: http://{address}/live and http://{address}/ready")
+        await serving(health=health)
+
+
+def _stop_signal(guardian: GuardianLink, *, attended: bool) -> asyncio.Event:
+    """Return the event that the first signal sets; the second one ends the process."""
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _on_signal, stopping, guardian)
+    if attended:
+        loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
+    return stopping
 
 
 def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:
@@ -269,6 +292,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where to serve metrics")
+    parser.add_argument("--health", metavar="HOST:PORT", help="where to answer /live and /ready")
     options = parser.parse_args(arguments)
     log_to_stderr()
     settings = Settings.from_environment(
@@ -288,8 +312,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}
-    metrics = metrics_address(options.metrics)
-    asyncio.run(serve(settings, serving, sinks=options.sinks, metrics=metrics, **ways))
+    metrics, address = metrics_address(options.metrics), health_address(options.health)
+    asyncio.run(_with_health(address, partial(serve, settings, serving, sinks=options.sinks, metrics=metrics, **ways)))
     return 0
 
 

@@ -91,6 +91,17 @@ class Workers:
         self._ready = ready
         self._after_start = after_start
         self._at_end = at_end
+        self._leaving = False
+
+    def not_polling(self) -> str | None:
+        """Return why this process takes no new calls; None while every part polls its task queue.
+
+        A part whose polls the server refuses ends, and the process with it.
+        """
+        if self._leaving:
+            return "stopping: it takes no new calls"
+        away = [part.task_queue for part in self.parts if not part.is_running]
+        return f"it does not poll the task queue {', '.join(map(repr, away))}" if away else None
 
     @property
     def closing_seconds(self) -> float:
@@ -113,6 +124,7 @@ class Workers:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leaving = True
         ends = await asyncio.gather(
             *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )

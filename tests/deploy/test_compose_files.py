@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
+
+from holdfast.server.health_endpoint import HealthEndpoint
+from holdfast.server.worker_health import CHECK_SECONDS_MAX
+from tests.telemetry.scraping import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TEMPORAL = Path(sys.executable).with_name("temporal")
@@ -65,6 +71,27 @@ def test_everything_of_ours_that_runs_shares_one_place_for_large_data(file: str)
         assert "file:///var/lib/holdfast/objects" in service["environment"]["HOLDFAST_STORAGE"]
         assert volumes & {str(volume) for volume in service["volumes"]}
     assert "objects" in yaml.safe_load((DEPLOY / file).read_text())["volumes"]
+
+
+@pytest.mark.parametrize(("problems", "code"), [({}, 0), ({"storage": "away"}, 1)])
+async def test_the_workers_check_asks_the_endpoint_that_the_worker_serves(problems: dict[str, str], code: int) -> None:
+    async def found() -> dict[str, str]:
+        return problems
+
+    worker = services("compose.worker.yaml")["worker"]
+    kind, program, *arguments = worker["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "python")
+    assert worker["environment"]["HOLDFAST_HEALTH"] == "127.0.0.1:8086"
+    port = str(free_port())
+    assert "8086" in arguments[-1]
+    command = [sys.executable, *(each.replace("8086", port) for each in arguments)]
+    async with HealthEndpoint(f"127.0.0.1:{port}", found):
+        ended = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
+        )
+    assert (ended.returncode, ended.stderr) == (code, "")
+    assert json.loads(ended.stdout).get("problems", {}) == problems
+    assert int(worker["healthcheck"]["timeout"].rstrip("s")) > CHECK_SECONDS_MAX
 
 
 def test_what_lives_on_is_restarted_and_what_runs_once_is_not() -> None:

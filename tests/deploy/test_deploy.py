@@ -90,6 +90,16 @@ def test_the_worker_runs_without_rights(stack: Stack) -> None:
     assert host["PidsLimit"] > 0
 
 
+def test_the_worker_becomes_healthy_by_its_own_check(stack: Stack) -> None:
+    def health() -> str:
+        state = stack.inspect("worker")["State"]["Health"]
+        return str(state["Status"])
+
+    wait_until(lambda: health() == "healthy", "the worker is healthy", seconds=120)
+    log = stack.inspect("worker")["State"]["Health"]["Log"]
+    assert json.loads(log[-1]["Output"]) == {"status": "ready"}
+
+
 def test_the_worker_can_write_to_its_tmpfs_alone(stack: Stack) -> None:
     program = """if 1:
         import json, pathlib

@@ -165,6 +165,13 @@ def worker(
             metavar="HOST:PORT",
         ),
     ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to answer /live and /ready: a port of 127.0.0.1, or HOST:PORT; default: HOLDFAST_HEALTH.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     sinks: Sinks = None,
     model: ModelApi = None,
     models_file: ModelsFile = None,
@@ -185,7 +192,7 @@ def worker(
         models_file=models_file,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
-    serving["metrics"] = metrics
+    serving.update(metrics=metrics, health=health)
     command = worker_command(
         settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [], model=model
     )

@@ -1,0 +1,186 @@
+"""A real worker process tells by /live and /ready how it is: while it starts, loses what it needs, and drains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+
+from holdfast import AgentDefinition
+from holdfast.client import Holdfast, Settings
+from holdfast.connection.data_directory import ServerAddress
+from holdfast.server.worker_health import STARTING
+from holdfast.server.worker_process import worker_command, worker_environment
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import call, say
+from tests.chaos.processes import frozen
+from tests.forked import WarmWorker
+from tests.server.held_tool import BEGUN, ENDED, GOES_ON
+from tests.telemetry.scraping import free_port
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(400)]
+
+SECONDS_MAX = 120
+PAUSE_SECONDS = 0.1
+
+Answer = tuple[int, dict[str, object]]
+READY: Answer = (200, {"status": "ready"})
+LIVE: Answer = (200, {"status": "live"})
+
+
+def not_ready(answer: Answer) -> dict[str, str]:
+    """Return the problems of an answer; none where it has none."""
+    problems = cast("dict[str, str]", answer[1].get("problems", {}))
+    assert (answer[0] == 503) == bool(problems)
+    return problems
+
+
+class Health:
+    """The endpoint of one worker, asked over HTTP as a kubelet does."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+
+    async def get(self, path: str) -> Answer:
+        return await asyncio.to_thread(self._get, path)
+
+    async def until(self, path: str, condition: Callable[[Answer], bool]) -> Answer:
+        """Probe until an answer is as wanted; a worker that does not listen yet gives none."""
+        answer: object = None
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                while True:
+                    try:
+                        answer = await self.get(path)
+                    except OSError as error:
+                        answer = error
+                    else:
+                        if condition(answer):
+                            return answer
+                    await asyncio.sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            pytest.fail(f"{path} still gives {answer}")
+
+    def _get(self, path: str) -> Answer:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}{path}", timeout=SECONDS_MAX
+            ) as answer:  # our own
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+
+async def pollers(client: Holdfast, queue: str) -> set[str]:
+    """Return who has polled the queue for workflow tasks, as the server knows it."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.temporal.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    answer = await client.temporal.workflow_service.describe_task_queue(request)
+    return {each.identity for each in answer.pollers}
+
+
+@contextmanager
+def unreachable(storage: str) -> Generator[None]:
+    """Put a file in the place of the storage's folder for the length of the block."""
+    objects = Path(storage.removeprefix("file://"))
+    away = objects.rename(objects.with_name("away"))
+    objects.write_text("no folder")
+    yield
+    objects.unlink()
+    away.rename(objects)
+
+
+async def exists(path: Path) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not await asyncio.to_thread(path.exists):  # noqa: ASYNC110  # another process makes it
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def test_a_worker_is_ready_exactly_while_it_can_serve_and_live_until_it_ends(
+    settings: Settings, temporal_server: ServerAddress, tmp_path: Path
+) -> None:
+    health, heard = Health(), list[str]()
+    async with FakeOpenAI([call("hold"), say("done")]) as endpoint:
+        environment = {
+            **worker_environment(),
+            "OPENAI_BASE_URL": endpoint.base_url,
+            "HOLDFAST_MODEL": "scripted",
+            "HOLDFAST_HEALTH": str(health.port),
+            "HOLDFAST_TEST_FOLDER": str(tmp_path),
+        }
+        grace = {"grace_seconds": str(SECONDS_MAX)}
+        command = worker_command(settings, ["tests.server.held_tool"], serving=grace)
+        with frozen(temporal_server.pid):
+            process = WarmWorker(command, heard.append, environment)
+            try:
+                assert await health.until("/live", lambda _: True) == LIVE
+                assert not_ready(await health.get("/ready")) == {"worker": STARTING}
+            except BaseException:
+                process.stop()
+                raise
+        try:
+            await check_serving(health, settings, temporal_server, process.pid)
+            client = await Holdfast.connect(settings)
+            run = await client.start(AgentDefinition(name="holder", tools="all"), "hold on")
+            await exists(tmp_path / BEGUN)
+            os.kill(process.pid, signal.SIGTERM)
+            stopping = {"worker": "stopping: it takes no new calls"}
+            await health.until("/ready", lambda answer: not_ready(answer) == stopping)
+            assert await health.get("/live") == LIVE
+            assert not (tmp_path / ENDED).exists()
+            (tmp_path / GOES_ON).touch()
+            assert await asyncio.to_thread(process.ended_within, SECONDS_MAX) == 0
+            assert (tmp_path / ENDED).exists()
+            with pytest.raises(OSError, match="refused"):
+                await health.get("/live")
+            await client.temporal.get_workflow_handle(run).terminate()
+        finally:
+            await asyncio.to_thread(process.stop)
+    address = f"http://127.0.0.1:{health.port}"
+    assert heard[0] == f"health: {address}/live and {address}/ready"
+
+
+async def check_serving(health: Health, settings: Settings, server: ServerAddress, pid: int) -> None:
+    """Take away storage and server from a worker, one after the other, and give them back."""
+    await health.until("/ready", lambda answer: answer == READY)
+    client = await Holdfast.connect(settings)
+    assert any(each.startswith(f"{pid}@") for each in await pollers(client, settings.task_queue))
+
+    with unreachable(str(settings.storage)):
+        answer = await health.until("/ready", lambda answer: answer != READY)
+        assert not_ready(answer).keys() == {"storage"}
+        assert "cannot write probe" in not_ready(answer)["storage"]
+        assert await health.get("/live") == LIVE
+    await health.until("/ready", lambda answer: answer == READY)
+
+    with frozen(server.pid):
+        answer = await health.until("/ready", lambda answer: answer != READY)
+        assert not_ready(answer).keys() == {"server"}
+        assert await health.get("/live") == LIVE
+    await health.until("/ready", lambda answer: answer == READY)
+
+
+def test_a_worker_whose_health_address_cannot_be_used_says_so_before_it_serves(settings: Settings) -> None:
+    command = worker_command(settings, [], serving={"health": "192.0.2.1:8086"})
+    ended = subprocess.run(
+        command, env=worker_environment(), capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    problem = "the health address 192.0.2.1:8086 cannot be used: Cannot assign requested address"
+    assert ended.stderr == f"error: {problem}; choose an address of this machine\n"
