@@ -146,7 +146,7 @@ def cluster(folder: Path, *, shards: int = 16, security: Security | None = None)
     """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
     binaries = built()
     with ExitStack() as stack:
-        postgres = Postgres(folder / "postgresql", _free_port())
+        postgres = Postgres(_free_port())
         stack.callback(postgres.stop)
         _create_schema(binaries, postgres)
         database = stack.enter_context(Balancer([postgres.address]))
@@ -173,7 +173,8 @@ def _until_described(first: Program, postgres: Postgres) -> None:
     """Return once a process has written down what cluster this is: two that do so at once both give up."""
     until = time.monotonic() + READY_SECONDS_MAX
     while postgres.query("SELECT count(*) FROM cluster_metadata_info") == [["0"]]:
-        assert first.alive and time.monotonic() < until, first.last_words()
+        assert first.alive, first.last_words()
+        assert time.monotonic() < until, first.last_words()
         time.sleep(POLL_SECONDS)
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ DATABASES: Final = ("temporal", "temporal_visibility")
 CONNECTIONS_MAX: Final = 400
 """Seven server processes with 20 connections to the store and 10 to visibility each, and some to look."""
 
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the folder that is made in it is its user's alone
 READY_SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.1
 
@@ -27,9 +29,14 @@ POLL_SECONDS: Final = 0.1
 class Postgres:
     """A running PostgreSQL on a loopback port."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port = folder, port
+    def __init__(self, port: int, place: Path | None = None) -> None:
+        """Start it; its files go into a new folder in `place`, by default in memory where the system has that."""
+        self.port = port
         self._user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+        # a folder of its own: those of pytest are closed to other users
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="holdfast-postgresql-", dir=place or (MEMORY if MEMORY.is_dir() else None))
+        )
         self._prepare()
         self._run(
             "initdb",
@@ -38,7 +45,7 @@ class Postgres:
             "--username",
             USER,
             "--pwfile",
-            str(folder / "password"),
+            str(self.folder / "password"),
             str(self.data),
         )
         options = {
@@ -51,7 +58,7 @@ class Postgres:
         }
         settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         command = [program("postgres"), "-D", str(self.data), *settings]
-        log = folder / "log"
+        log = self.folder / "log"
         self.process = Program(
             "postgres", command, log, environment(), user=self._user, stop=signal.SIGINT
         )  # ends its sessions
@@ -85,8 +92,9 @@ class Postgres:
         self.wait_until_ready()
 
     def stop(self) -> None:
-        """End it, and every session with it."""
+        """End it, and every session with it, and remove its files."""
         self.process.stop()
+        shutil.rmtree(self.folder)
 
     def query(self, statement: str, database: str = DATABASES[0]) -> list[list[str]]:
         """Return the rows of a statement, every value as text."""
@@ -96,13 +104,10 @@ class Postgres:
         return [line.split(",") for line in rows.splitlines()]
 
     def _prepare(self) -> None:
-        self.folder.mkdir(parents=True)
         (self.folder / "password").write_text(PASSWORD)
         if self._user is not None:
-            shutil.chown(self.folder, self._user)
-            for each in self.folder.parents:  # pytest's folders are their user's alone
-                if each.stat().st_mode & 0o001 == 0:
-                    each.chmod(each.stat().st_mode | 0o001)
+            for each in (self.folder, self.folder / "password"):
+                shutil.chown(each, self._user)
 
     def _run(self, name: str, *arguments: str) -> None:
         command: Sequence[str] = ["setpriv", *as_user(self._user), "--", program(name), *arguments]

@@ -6,11 +6,15 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 STOP_SECONDS_MAX: Final = 20.0
 """How long a program may take to end by itself before it is killed."""
+
+STARTER: Final = ThreadPoolExecutor(1, thread_name_prefix="cluster")
+"""Linux sends the death signal when the thread ends that has started a program: this one stays."""
 
 LINE_CHARS_MAX: Final = 400
 """How much of a line of a log is shown: the server's hold stack traces."""
@@ -72,7 +76,9 @@ class Program:
         return "\n".join(line[:LINE_CHARS_MAX] for line in self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _started(self) -> subprocess.Popen[bytes]:
-        # the death signal comes as this thread ends: whoever starts programs stays
+        return STARTER.submit(self._start).result()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         command = ["setpriv", "--pdeathsig", "KILL", *as_user(self._user), "--", *self._command]
         with self.log.open("ab") as output:
             return subprocess.Popen(
