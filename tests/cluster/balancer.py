@@ -73,10 +73,7 @@ class Balancer:
     async def _close(self) -> None:
         self._server.close()
         self._drop()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
