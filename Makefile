@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
 	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
 
-.PHONY: help setup demo quick test browser pictures chaos docker-tests check lint types bench histories schema diagrams tables captures docs lock clean
+.PHONY: help setup demo quick test browser pictures chaos cluster docker-tests check lint types bench histories schema diagrams tables captures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ quick: setup ## run the tests of the core, the in-process driver and the documen
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not temporal" $(QUICK) $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included, in JOBS processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS) -m "not deploy and not docker and not npm and not chaos and not browser" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS) -m "not deploy and not docker and not npm and not chaos and not browser and not cluster" $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
 	$(BIN)/python -m pytest -m browser $(if $(filter tests/%,$(ARGS)),,tests/browser) $(ARGS)
@@ -53,6 +53,9 @@ pictures: setup ## take the pictures of docs/pictures anew, from the real Web UI
 
 chaos: setup ## run the longer fault tests
 	$(BIN)/python -m pytest -m chaos $(ARGS)
+
+cluster: setup ## test on Temporal's production server, built here (needs Go and PostgreSQL), its roles killed in turn
+	$(BIN)/python -m pytest -m cluster $(if $(filter tests/%,$(ARGS)),,tests/cluster) $(ARGS)
 
 docker-tests: setup ## run workspaces in real containers (needs a Docker daemon and its image, deploy/README.md)
 	HOLDFAST_DOCKER_TESTS=1 $(BIN)/python -m pytest -m docker $(if $(filter tests/%,$(ARGS)),,tests/docker) $(ARGS)

@@ -164,9 +164,14 @@ def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
 
 
 @pytest.fixture(scope="session")
-def temporal_address(temporal_server: ServerAddress) -> str:
-    """Where that server is."""
-    return temporal_server.address
+def temporal_address(request: pytest.FixtureRequest) -> str:
+    """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`make cluster`)."""
+    if (named := os.environ.get("HOLDFAST_TEST_ADDRESS")) is not None:
+        forked.begin()
+        forked.ready()
+        return named
+    server: ServerAddress = request.getfixturevalue("temporal_server")
+    return server.address
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, R
 
 from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
+from holdfast.connection.tls_remedies import tls_remedy
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
 from holdfast.core.base.extras import install_command
 from holdfast.runtime.process_exit import settle_at_exit
@@ -133,6 +134,8 @@ async def connect(
         create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
+        if (refused := tls_remedy(error)) is not None:
+            raise ServerUnreachable(f"no connection to {address} ({_line(error)}): {refused}") from None
         raise ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
 

@@ -20,13 +20,14 @@ from temporalio.service import RPCError
 from holdfast.client import Holdfast
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, STATE_QUERY, ApprovalDecision, StatePage
 from holdfast.core.wire.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Reply, calls, say
-from tests.chaos.processes import events_of
+from tests.chaos.processes import READY_SECONDS_MAX, events_of
 from tests.workflows.chats import Chat
 
 HELPER: Final = AgentDefinition(name="helper", system_prompt="helper", tools=())
@@ -149,6 +150,15 @@ async def acknowledged(chat: Chat, text: str) -> Receipt:
     while True:
         with suppress(*OUT_OF_REACH, TimeoutError):
             return await asyncio.wait_for(chat.send(text, message_id=text), PATIENCE.total_seconds() * 3)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def talked(chat: Chat, said: Sequence[str]) -> AgentState:
+    """Say everything, one after the other as it is acknowledged, and return the state with the last answer."""
+    receipts = [await acknowledged(chat, text) for text in said]
+    while True:
+        with suppress(*OUT_OF_REACH, TimeoutError):
+            return await asyncio.wait_for(chat.answer(receipts[-1]), READY_SECONDS_MAX)
         await asyncio.sleep(PAUSE_SECONDS)
 
 

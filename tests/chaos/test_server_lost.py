@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Generator, Sequence
-from contextlib import suppress
+from collections.abc import Generator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.server.embedded import EmbeddedServer
@@ -28,7 +26,7 @@ from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.chaos.processes import READY_SECONDS_MAX, frozen, worker
-from tests.chaos.sessions import OUT_OF_REACH, PAUSE_SECONDS, acknowledged
+from tests.chaos.sessions import talked
 from tests.chaos.tools import note, pay
 from tests.serving import served
 from tests.workflows.chats import Chat, ids, texts
@@ -116,7 +114,7 @@ async def test_a_server_killed_under_twenty_sessions_loses_no_message(
     expected = [turn for text in said for turn in (("user", text), ("assistant", f"re {text}"))]
     async with served(here, tmp_path / "model.jsonl", answering, Toolset()) as serving:
         chats = [Chat(serving.client, AgentDefinition(name="friend", tools=())) for _ in range(SESSIONS)]
-        talks = [asyncio.create_task(_talk(chat, said)) for chat in chats]
+        talks = [asyncio.create_task(talked(chat, said)) for chat in chats]
         await serving.endpoint.until(lambda requests: len(requests) >= SESSIONS, READY_SECONDS_MAX)
         await asyncio.to_thread(own.kill)
         under_way = len(serving.endpoint.requests)
@@ -128,15 +126,6 @@ async def test_a_server_killed_under_twenty_sessions_loses_no_message(
         assert texts(state) == expected
         assert ids(state.messages) == said
     assert len(asked) <= SESSIONS * (MESSAGES + 1), "only the calls in flight may be asked again"
-
-
-async def _talk(chat: Chat, said: Sequence[str]) -> AgentState:
-    """Say everything, one after the other as it is acknowledged, and wait for the last answer."""
-    receipts = [await acknowledged(chat, text) for text in said]
-    while True:
-        with suppress(*OUT_OF_REACH, TimeoutError):
-            return await asyncio.wait_for(chat.answer(receipts[-1]), READY_SECONDS_MAX)
-        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def test_a_server_frozen_for_some_seconds_goes_on(settings: Settings, own: OwnServer, tmp_path: Path) -> None:

@@ -1,0 +1,238 @@
+"""Temporal's production server on PostgreSQL: each role in processes of its own, on loopback addresses of their own.
+
+Configured as in a container: the server's own template, filled from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from temporalio.client import Client
+from temporalio.service import RPCError, TLSConfig
+
+from tests.cluster.balancer import Balancer
+from tests.cluster.binaries import Binaries, built
+from tests.cluster.credentials import SERVER_NAME, Authority, Claims, Pair
+from tests.cluster.postgres import DATABASES, PASSWORD, USER, Postgres
+from tests.cluster.processes import Program, environment
+
+ROOT: Final = Path(__file__).parents[2]
+DYNAMIC_CONFIG: Final = ROOT / "deploy" / "temporal" / "dynamic-config.yaml"
+ROLES: Final = {"history": 2, "matching": 2, "frontend": 2, "worker": 1}
+"""How many processes of each role; the order is that of their start."""
+
+INTERNAL_FRONTEND: Final = "internal-frontend"
+"""Where an authorizer asks everybody for claims, the server's own worker comes in by a door of its own."""
+
+FRONTEND_PORT: Final = 7233
+HTTP_PORT: Final = 7243
+READY_SECONDS_MAX: Final = 180.0
+POLL_SECONDS: Final = 0.2
+NETWORK: Final = "127.77"
+"""Every process has an address of its own below it: all processes of one role listen on the same ports."""
+
+NETWORKS: Final = 250
+SCHEMA_SECONDS_MAX: Final = 300
+SCHEMAS: Final = {"temporal": "postgresql/v12/temporal", "temporal_visibility": "postgresql/v12/visibility"}
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Mutual TLS for everybody, and claims that the server asks every client for."""
+
+    authority: Authority
+    claims: Claims
+    server: Pair
+    client: Pair
+
+    @classmethod
+    def made(cls, folder: Path) -> Security:
+        """Return new keys, certificates and claims in `folder`."""
+        authority = Authority(folder / "tls")
+        return cls(authority, Claims(folder / "claims"), authority.pair("server"), authority.pair("client"))
+
+    def of_server(self) -> dict[str, str]:
+        """Return what the server's template reads."""
+        authority, server = str(self.authority.certificate), self.server
+        return {
+            "TEMPORAL_TLS_REQUIRE_CLIENT_AUTH": "true",
+            "TEMPORAL_TLS_SERVER_CA_CERT": authority,
+            "TEMPORAL_TLS_SERVER_CERT": str(server.certificate),
+            "TEMPORAL_TLS_SERVER_KEY": str(server.key),
+            "TEMPORAL_TLS_INTERNODE_SERVER_NAME": SERVER_NAME,
+            "TEMPORAL_TLS_FRONTEND_CERT": str(server.certificate),
+            "TEMPORAL_TLS_FRONTEND_KEY": str(server.key),
+            "TEMPORAL_TLS_CLIENT1_CA_CERT": authority,
+            "TEMPORAL_TLS_CLIENT2_CA_CERT": authority,
+            "TEMPORAL_TLS_FRONTEND_SERVER_NAME": SERVER_NAME,
+            "TEMPORAL_AUTH_AUTHORIZER": "default",
+            "TEMPORAL_AUTH_CLAIM_MAPPER": "default",
+            "TEMPORAL_JWT_KEY_SOURCE1": self.claims.keys.as_uri(),
+            "USE_INTERNAL_FRONTEND": "true",
+        }
+
+    def of_client(self, *permissions: str) -> dict[str, str]:
+        """Return what Temporal's clients, ours among them, read of these from the environment."""
+        return {
+            "TEMPORAL_TLS": "true",
+            "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(self.authority.certificate),
+            "TEMPORAL_TLS_CLIENT_CERT_PATH": str(self.client.certificate),
+            "TEMPORAL_TLS_CLIENT_KEY_PATH": str(self.client.key),
+            "TEMPORAL_TLS_SERVER_NAME": SERVER_NAME,
+            "TEMPORAL_API_KEY": self.claims.token("holdfast", *permissions),
+        }
+
+
+@dataclass
+class Cluster:
+    """A running cluster; `address` is the balancer's before its frontends."""
+
+    folder: Path
+    postgres: Postgres
+    database: Balancer
+    """Between the server and PostgreSQL."""
+    balancer: Balancer
+    security: Security | None
+    nodes: dict[str, list[Program]] = field(default_factory=dict[str, list[Program]])
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for clients."""
+        return self.balancer.address
+
+    @property
+    def programs(self) -> list[Program]:
+        """Every process of the server."""
+        return [each for role in self.nodes.values() for each in role]
+
+    async def until_ready(self) -> None:
+        """Return once every frontend answers, and knows where every shard is."""
+        until = time.monotonic() + READY_SECONDS_MAX
+        for target in self.balancer.targets:
+            while not await self._answers(target):
+                for each in self.programs:
+                    assert each.alive, f"{each.name} ended:\n{each.last_words()}"
+                assert time.monotonic() < until, "\n".join(each.last_words(5) for each in self.programs)
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _answers(self, target: str) -> bool:
+        tls: TLSConfig | bool = False
+        if (security := self.security) is not None:
+            authority = security.authority.certificate.read_bytes()
+            pair = security.client.certificate.read_bytes(), security.client.key.read_bytes()
+            tls = TLSConfig(
+                server_root_ca_cert=authority, domain=SERVER_NAME, client_cert=pair[0], client_private_key=pair[1]
+            )
+        try:
+            key = None if security is None else security.claims.token("tests", "temporal-system:admin")
+            client = await Client.connect(target, tls=tls, api_key=key)
+            return await client.service_client.check_health()
+        except (RuntimeError, RPCError):
+            return False
+
+
+@contextmanager
+def cluster(folder: Path, *, shards: int = 16, security: Security | None = None) -> Generator[Cluster]:
+    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
+    binaries = built()
+    with ExitStack() as stack:
+        postgres = Postgres(_free_port())
+        stack.callback(postgres.stop)
+        _create_schema(binaries, postgres)
+        database = stack.enter_context(Balancer([postgres.address]))
+        network = _free_network()
+        # in the order of ROLES, and the frontends' addresses known before
+        roles = {**ROLES, INTERNAL_FRONTEND: 1} if security is not None else dict(ROLES)
+        hosts = _hosts(network, roles)
+        balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
+        running = Cluster(folder, postgres, database, balancer, security)
+        common = _environment(database, hosts, shards, security)
+        for role in roles:
+            for number, host in enumerate(hosts[role], start=1):
+                name = f"{role}-{number}"
+                told = {**common, "BIND_ON_IP": host, "TEMPORAL_BROADCAST_ADDRESS": host}
+                command = [str(binaries.server), "--allow-no-auth", "start", "--service", role]
+                node = Program(name, command, folder / f"{name}.log", told)
+                stack.callback(node.stop)
+                running.nodes.setdefault(role, []).append(node)
+                _until_described(node, postgres)
+        yield running
+
+
+def _until_described(first: Program, postgres: Postgres) -> None:
+    """Return once a process has written down what cluster this is: two that do so at once both give up."""
+    until = time.monotonic() + READY_SECONDS_MAX
+    while postgres.query("SELECT count(*) FROM cluster_metadata_info") == [["0"]]:
+        assert first.alive, first.last_words()
+        assert time.monotonic() < until, first.last_words()
+        time.sleep(POLL_SECONDS)
+
+
+def _environment(
+    database: Balancer, hosts: dict[str, list[str]], shards: int, security: Security | None
+) -> dict[str, str]:
+    host, _, port = database.address.rpartition(":")
+    told = environment(
+        DB="postgres12",
+        POSTGRES_SEEDS=host,
+        DB_PORT=port,
+        POSTGRES_USER=USER,
+        POSTGRES_PWD=PASSWORD,
+        NUM_HISTORY_SHARDS=str(shards),
+        DYNAMIC_CONFIG_FILE_PATH=str(DYNAMIC_CONFIG),
+        # one value for all: each process writes its own down as it starts, and two at once both give up
+        CLUSTER_RPC_ADDRESS=f"{hosts['frontend'][0]}:{FRONTEND_PORT}",
+        CLUSTER_HTTP_ADDRESS=f"{hosts['frontend'][0]}:{HTTP_PORT}",
+        LOG_LEVEL=os.environ.get("HOLDFAST_TEST_SERVER_LOG", "warn"),
+    )
+    return told if security is None else {**told, **security.of_server()}
+
+
+def _create_schema(binaries: Binaries, postgres: Postgres) -> None:
+    host, _, port = postgres.address.rpartition(":")
+    for database in DATABASES:
+        tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
+        tool += ["--database", database]
+        for step in (
+            ["create-database"],
+            ["setup-schema", "--version", "0.0"],
+            ["update-schema", "--schema-name", SCHEMAS[database]],
+        ):
+            told = environment(SQL_PASSWORD=PASSWORD)
+            done = subprocess.run(
+                [*tool, *step], env=told, check=False, capture_output=True, text=True, timeout=SCHEMA_SECONDS_MAX
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _hosts(network: int, roles: dict[str, int]) -> dict[str, list[str]]:
+    places = iter(range(1, NETWORKS))
+    return {role: [f"{NETWORK}.{network}.{next(places)}" for _ in range(count)] for role, count in roles.items()}
+
+
+def _free_network() -> int:
+    """Return the number of a network on which no other cluster listens."""
+    while True:
+        number = secrets.randbelow(NETWORKS) + 1
+        with socket.socket() as probe:
+            try:
+                probe.bind((_hosts(number, {"frontend": 1})["frontend"][0], FRONTEND_PORT))
+            except OSError:
+                continue
+            return number
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

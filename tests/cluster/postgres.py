@@ -1,0 +1,124 @@
+"""A PostgreSQL server of a test's own, as Debian packages it; it can be killed, and followed by a replica."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.cluster.processes import Program, as_user, environment
+
+HOST: Final = "127.0.0.1"
+USER: Final = "temporal"
+PASSWORD: Final = "loopback"  # noqa: S105  # of a database that lives as long as its test
+DATABASES: Final = ("temporal", "temporal_visibility")
+CONNECTIONS_MAX: Final = 400
+"""Seven server processes with 20 connections to the store and 10 to visibility each, and some to look."""
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the folder that is made in it is its user's alone
+READY_SECONDS_MAX: Final = 120.0
+POLL_SECONDS: Final = 0.1
+
+
+class Postgres:
+    """A running PostgreSQL on a loopback port."""
+
+    def __init__(self, port: int, place: Path | None = None) -> None:
+        """Start it; its files go into a new folder in `place`, by default in memory where the system has that."""
+        self.port = port
+        self._user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+        # a folder of its own: those of pytest are closed to other users
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="holdfast-postgresql-", dir=place or (MEMORY if MEMORY.is_dir() else None))
+        )
+        self._prepare()
+        self._run(
+            "initdb",
+            "--auth",
+            "scram-sha-256",
+            "--username",
+            USER,
+            "--pwfile",
+            str(self.folder / "password"),
+            str(self.data),
+        )
+        options = {
+            "listen_addresses": HOST,
+            "port": str(port),
+            "unix_socket_directories": "",
+            "max_connections": str(CONNECTIONS_MAX),
+            "wal_level": "replica",
+            "shared_buffers": "256MB",
+        }
+        settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        command = [program("postgres"), "-D", str(self.data), *settings]
+        log = self.folder / "log"
+        self.process = Program(
+            "postgres", command, log, environment(), user=self._user, stop=signal.SIGINT
+        )  # ends its sessions
+        self.wait_until_ready()
+
+    @property
+    def data(self) -> Path:
+        """The database's folder."""
+        return self.folder / "data"
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{HOST}:{self.port}"
+
+    def wait_until_ready(self) -> None:
+        """Return once it takes connections."""
+        until = time.monotonic() + READY_SECONDS_MAX
+        while subprocess.run([program("pg_isready"), "-q", "-h", HOST, "-p", str(self.port)], check=False).returncode:
+            assert self.process.alive, self.process.last_words()
+            assert time.monotonic() < until, self.process.last_words()
+            time.sleep(POLL_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it as a machine that loses its power does: nothing is written any more."""
+        self.process.kill()
+
+    def start_again(self) -> None:
+        """Start it on its data, and return once it has recovered."""
+        self.process.start_again()
+        self.wait_until_ready()
+
+    def stop(self) -> None:
+        """End it, and every session with it, and remove its files."""
+        self.process.stop()
+        shutil.rmtree(self.folder)
+
+    def query(self, statement: str, database: str = DATABASES[0]) -> list[list[str]]:
+        """Return the rows of a statement, every value as text."""
+        place = f"postgresql://{USER}:{PASSWORD}@{self.address}/{database}"
+        command = [program("psql"), "--no-psqlrc", "--csv", "--tuples-only", "--command", statement, place]
+        rows = subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout
+        return [line.split(",") for line in rows.splitlines()]
+
+    def _prepare(self) -> None:
+        (self.folder / "password").write_text(PASSWORD)
+        if self._user is not None:
+            for each in (self.folder, self.folder / "password"):
+                shutil.chown(each, self._user)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command: Sequence[str] = ["setpriv", *as_user(self._user), "--", program(name), *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment())
+        assert done.returncode == 0, done.stderr
+
+
+def program(name: str) -> str:
+    """Return the path of one of PostgreSQL's programs: Debian keeps the server's out of PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda each: int(each.parts[-3]))
+    path = str(found[-1]) if found else shutil.which(name)
+    if path is None:
+        raise RuntimeError(f"there is no PostgreSQL ({name}); install Debian's package `postgresql`")
+    return path
