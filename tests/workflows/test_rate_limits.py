@@ -241,7 +241,9 @@ async def test_sessions_go_before_plain_runs(settings: Settings) -> None:
         FakeOpenAI(lambda body: say(words(body))) as endpoint,
         worker(settings, endpoint, {"requests_per_minute": 8}) as client,
     ):
-        runs = [await client.start(AGENT, f"batch {number}") for number in range(3)]
+        runs = [await client.start(AGENT, "batch 0")]
+        await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)  # no other goes at once after it
+        runs += [await client.start(AGENT, f"batch {number}") for number in (1, 2)]
         await until_waiting(client, runs[-1])
         person = client.agent(str(uuid4()), AGENT, tenant="acme")
         await person.send("hello")
