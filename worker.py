@@ -16,12 +16,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, NoReturn
 
+from temporalio.client import Client as TemporalClient
+
 from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.capabilities.built_in import with_built_in
 from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.client.definition_files import known_agents
+from holdfast.connection.deployment_version import DeploymentVersion, version_from
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
@@ -46,6 +49,7 @@ from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
+from holdfast.server.deployments.versions import routes_runs
 from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
@@ -104,10 +108,12 @@ async def serve(
     sinks: Sequence[str] = (),
     metrics: str | None = None,
     chosen_model: str | None = None,
+    version: DeploymentVersion | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
 
-    `metrics` is the metrics endpoint's HOST:PORT; `chosen_model` is the value of `--model`.
+    `metrics` is the metrics endpoint's HOST:PORT; `chosen_model` is the value of `--model`. With a
+    `version` the worker is a build of a deployment, and gets work once that is current.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -130,7 +136,7 @@ async def serve(
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
     if model is None:
-        workers = make_tools_worker(client, settings, toolset, serving, results, guardian)
+        workers = make_tools_worker(client, settings, toolset, serving, results, guardian, version)
     else:
         workers = make_worker(
             client,
@@ -143,6 +149,7 @@ async def serve(
             sinks=delivering,
             guardian=guardian,
             mcp=servers,
+            version=version,
         )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -156,8 +163,10 @@ async def serve(
         mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
         what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}"
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
+        build = f", {version}" if version else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
-        _say(f"{READY}: {where}, {what}{events}{read_at}")
+        _say(f"{READY}: {where}, {what}{events}{build}{read_at}")
+        await _note_unpromoted(client, version)
         await stopping.wait()
         grace = serving.grace_seconds
         longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
@@ -165,6 +174,16 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
+
+
+async def _note_unpromoted(client: TemporalClient, version: DeploymentVersion | None) -> None:
+    """Say so where no build of the worker's deployment is current: it gets nothing until then."""
+    if version is None:
+        return
+    with suppress(HoldfastError):
+        if not await routes_runs(client, version.deployment):
+            command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
+            _say(f"note: no build of deployment {version.deployment!r} is current, so it gets no runs; `{command}`")
 
 
 def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:
@@ -269,6 +288,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where to serve metrics")
+    parser.add_argument("--build-id", metavar="ID", help="the build of a deployment that this worker is")
+    parser.add_argument("--deployment", metavar="NAME", help="the deployment (default: the task queue's name)")
     options = parser.parse_args(arguments)
     log_to_stderr()
     settings = Settings.from_environment(
@@ -288,8 +309,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}
+    version = version_from(settings.task_queue, options.build_id, options.deployment)
     metrics = metrics_address(options.metrics)
-    asyncio.run(serve(settings, serving, sinks=options.sinks, metrics=metrics, **ways))
+    asyncio.run(serve(settings, serving, sinks=options.sinks, metrics=metrics, version=version, **ways))
     return 0
 
 
