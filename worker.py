@@ -157,15 +157,10 @@ async def serve(
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
     async with guardian, workspaces, calls, workers:
-        tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
-        hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
-        where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
-        mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
-        what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}"
+        what = _offer(client, settings, toolset, servers, version, tools_only=tools_only)
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
-        build = f", {version}" if version else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
-        _say(f"{READY}: {where}, {what}{events}{build}{read_at}")
+        _say(f"{READY}: {what}{events}{read_at}")
         await _note_unpromoted(client, version)
         await stopping.wait()
         grace = serving.grace_seconds
@@ -174,6 +169,25 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
+
+
+def _offer(
+    client: TemporalClient,
+    settings: Settings,
+    toolset: Toolset,
+    servers: Mapping[str, McpServer],
+    version: DeploymentVersion | None,
+    *,
+    tools_only: bool,
+) -> str:
+    """Return where the worker serves, and what."""
+    queue = settings.task_queue
+    tools = (tool.name for tool in toolset.tools if not tools_only or tool.traits.task_queue == queue)
+    hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if toolset.hooks and not tools_only else ""
+    where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
+    mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
+    build = f", {version}" if version else ""
+    return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
 
 
 async def _note_unpromoted(client: TemporalClient, version: DeploymentVersion | None) -> None:

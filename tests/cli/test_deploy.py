@@ -52,14 +52,13 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         unserved = await deploy("promote", "v0", "--json")
         assert unserved.code == 7
         assert "no worker of build 'v0'" in unserved.document["error"]["message"]
-        await deploy.done("promote", "v0", "--allow-no-pollers")
         assert (await deploy("ramp", "v1", "101")).code == 2
         assert (await deploy("promote", "v 1")).code == 2
         ramped = await deploy.done("ramp", "v1", "25")
         status, shown = await deploy.done("status"), await deploy("status")
         assert await deploy.done("ramp", "v1", "0") == {**ramped, "percent": 0}
         promoted = await deploy.done("promote", "v1")
-        assert (promoted["current"], promoted["before"]) == ("v1", "v0")
+        assert (promoted["current"], promoted["before"]) == ("v1", None)
         sound = await asyncio.to_thread(once_sound, lambda: project.run("doctor", "--json"))
         assert by_check(sound)[BUILDS]["found"] == f"'v1' of '{name}' is current; polling: 'v1'"
         current = await deploy("ramp", "v1", "10")
@@ -72,11 +71,11 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
     documented = examples("holdfast deploy")
     assert [keys(each) for each in documented[:3]] == [keys(status), keys(promoted), keys(ramped)]
     assert {each["build_id"]: (each["status"], each["percent"], each["workers"]) for each in status["builds"]} == {
-        "v0": ("current", None, 0),
+        "v0": ("inactive", None, 0),
         "v1": ("ramping", 25, 1),
     }
-    assert f"deployment {name}: v0 is current" in shown.out
-    assert [line.split()[:2] for line in sorted(shown.out.splitlines()[2:])] == [["v0", "current"], ["v1", "ramping"]]
+    assert f"deployment {name}: no build is current" in shown.out
+    assert [line.split()[:2] for line in sorted(shown.out.splitlines()[2:])] == [["v0", "inactive"], ["v1", "ramping"]]
 
 
 async def test_draining_says_what_is_open_until_nothing_is(settings: Settings, tmp_path: Path) -> None:

@@ -355,9 +355,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         )
         session = self._start.session and replace(self._start.session, snapshot=None, messages=())
         next_start = replace(self._start, question="", session=session, carried=carried, state=None)
-        sealed = (each.data for each in self._history.sealed)
-        memo = continued_memo(self._state)
-        workflow.continue_as_new(args=[next_start, *sealed], memo=memo, initial_versioning_behavior=newer_build())
+        args, memo = [next_start, *(each.data for each in self._history.sealed)], continued_memo(self._state)
+        workflow.continue_as_new(args=args, memo=memo, initial_versioning_behavior=newer_build())
 
     def _cancelled(self) -> None:
         """Treat Temporal's own cancellation (the Web UI's button) as a stop; call it where that is caught."""

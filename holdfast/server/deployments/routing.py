@@ -18,8 +18,11 @@ from holdfast.connection.rpc_errors import refusal, rpc_message
 from holdfast.core.base.errors import Conflict, InvalidInput
 from holdfast.server.deployments.versions import RPC_TIMEOUT, BuildStatus, Deployment, deployment, worker_count
 
-SETTLED_SECONDS_MAX: Final = 30.0
-"""How long to wait until all parts of the server route by the change; seconds, as a rule."""
+SETTLED_SECONDS_MAX: Final = 10.0
+"""How long to wait until all parts of the server route by the change: a second, as a rule.
+
+A server (1.32) that was told to promote a build without any task queue says for ever that they do not.
+"""
 
 SETTLED_POLL_SECONDS: Final = 0.2
 

@@ -132,7 +132,7 @@ async def deployment(temporal: TemporalClient, name: str) -> Deployment:
             start = "start its workers with `holdfast worker --build-id ID`, or name another by --deployment"
             raise InvalidInput(f"there is no deployment {name[:140]!r} in {temporal.namespace!r}; {start}") from None
         if error.status is RPCStatusCode.UNIMPLEMENTED:
-            text = "this server has no worker deployments; use a Temporal server of 1.28 or later"
+            text = "this server has no worker deployments; use Temporal server 1.32 or later"
             raise InvalidInput(text) from None
         raise refusal(error) from None
     info = described.worker_deployment_info
