@@ -147,12 +147,10 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
     settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
     process dies; without one its calls are noticed when their heartbeats stay away. `mcp` are the MCP servers that
-    agents may name; the settings say whether they may describe others. With a `version` they are a build of a
-    deployment: runs stay with the build that they began with. Sinks have none: one worker of any build delivers.
+    agents may name; the settings say whether they may describe others. `version` is their build; sinks have none.
     """
     traces, toolset = _traces_of(settings), with_built_in(toolset)
-    heartbeats = Heartbeats(guardian)
-    prices = prices or prices_of(model)
+    heartbeats, prices = Heartbeats(guardian), prices or prices_of(model)
     records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
     pool = McpPool(mcp or {}, os.environ, inline=settings.mcp_inline)
     servers = McpTools(pool, records, slots, results, traces.spans)
