@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast import AgentDefinition
-from holdfast.client import Settings
+from holdfast.client import Holdfast, Settings
+from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.core.base.errors import InvalidInput
+from holdfast.server.deployments.versions import deployment
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.cli.program import Ended, Project, beside
 from tests.forked import WarmWorker
 
-READY_SECONDS_MAX = 120
+SECONDS_MAX = 120
 AGENT = AgentDefinition(name="asker", tools="all")
 
 Word = Callable[[str], Call]
@@ -46,6 +49,16 @@ def answering(name: str = "") -> Callable[[dict[str, Any]], Reply]:
     return reply
 
 
+async def registered(client: Holdfast, version: DeploymentVersion) -> None:
+    """Wait until the server knows the build: its workers have polled for the first time."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            with suppress(InvalidInput):
+                (await deployment(client.temporal, version.deployment)).build(version.build_id)
+                return
+            await asyncio.sleep(0.2)  # the server has no event for it
+
+
 @asynccontextmanager
 async def worker(settings: Settings, endpoint: FakeOpenAI, build_id: str) -> AsyncGenerator[WorkerProcess]:
     """A worker process of that build."""
@@ -54,8 +67,9 @@ async def worker(settings: Settings, endpoint: FakeOpenAI, build_id: str) -> Asy
     heard: list[str] = []
     process = WarmWorker(command, heard.append, {**told, "HOLDFAST_BUILD_ID": build_id})
     try:
-        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
+        assert await asyncio.to_thread(process.wait_until_ready, SECONDS_MAX), heard
         assert f"build {build_id!r} of deployment {settings.task_queue!r}" in heard[0]
+        await registered(await Holdfast.connect(settings), DeploymentVersion(settings.task_queue, build_id))
         yield process
     finally:
         await asyncio.to_thread(process.stop)

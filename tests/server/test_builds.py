@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import PendingActivityState
 
 from holdfast import LLM, AgentDefinition
 from holdfast.client import AgentHandle, Holdfast, Settings
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import InvalidInput
 from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import Route
 from holdfast.server.deployments.routing import promote
-from holdfast.server.deployments.versions import deployment
 from holdfast.testing import ScriptedModel, say
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.server.builds import answering
+from tests.server.builds import SECONDS_MAX, answering, registered
 from tests.workflows.histories import replayed
 from workers import Workers, make_tools_worker, make_worker
 
@@ -35,7 +34,7 @@ LIMITED_AGENT = AgentDefinition(name="asker", llm=LIMITED, tools="all")
 PLAIN = AgentDefinition(name="asker", llm=LLM(model="small"), tools="all")
 HELPER = AgentDefinition(name="helper", llm=LIMITED, tools="all")
 LEAD = AgentDefinition(name="lead", llm=LIMITED, tools="all", subagents=("helper",))
-REGISTERED_SECONDS_MAX = 60
+STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 BEFORE = "before"
 """What a worker without a build calls itself."""
 
@@ -85,18 +84,19 @@ async def build(settings: Settings, build_id: str | None, queue: str | None = No
             await model.close()
 
 
-async def registered(client: Holdfast, version: DeploymentVersion) -> None:
-    """Wait until the server knows the build: its workers have polled for the first time."""
-    async with asyncio.timeout(REGISTERED_SECONDS_MAX):
-        while True:
-            with suppress(InvalidInput):
-                (await deployment(client.temporal, version.deployment)).build(version.build_id)
-                return
-            await asyncio.sleep(0.2)  # the server has no event for it
-
-
 async def said(client: Holdfast, id_: str) -> str:
     return (await client.result(id_)).final_response
+
+
+async def at_work(client: Holdfast, id_: str) -> None:
+    """Wait until the run's call of `gate` is under way."""
+    handle = client.temporal.get_workflow_handle(id_)
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            calls = (await handle.describe()).raw_description.pending_activities
+            if any(each.activity_type.name == "gate" and each.state == STARTED for each in calls):
+                return
+            await asyncio.sleep(0.1)  # the server has no event for it
 
 
 async def test_a_run_keeps_its_build_in_subagents_and_queues_of_that_build_and_shares_tools_without_one(
@@ -171,3 +171,26 @@ async def test_a_run_that_continues_as_new_moves_and_one_from_before_builds_goes
                 assert (await talking.ask("build")).output == "model-v2 v2"
     await replayed(client, early)
     await replayed(client, long)
+
+
+async def test_a_run_whose_build_has_gone_waits_for_a_worker_with_that_id_and_an_ended_one_is_readable(
+    settings: Settings, tmp_path: Path
+) -> None:
+    gate = tmp_path / "open"
+    client = await Holdfast.connect(settings)
+    async with build(settings, "v2"):
+        async with build(settings, "v1"):
+            await promote(client.temporal, DeploymentVersion(settings.task_queue, "v1"))
+            ended = await client.start(PLAIN, "build")
+            assert await said(client, ended) == "model-v1 v1"
+            left = await client.start(PLAIN, f"gate:{gate}")
+            await at_work(client, left)
+            await promote(client.temporal, DeploymentVersion(settings.task_queue, "v2"))
+        gate.touch()
+        new = await client.start(PLAIN, "build")
+        assert await said(client, new) == "model-v2 v2"
+        assert await said(client, ended) == "model-v1 v1"
+        listed = {each.execution_id: each.status for each in await client.runs()}
+        assert listed[left] == "in_progress", "nobody of v2 takes it up"
+        async with build(settings, "v1"):
+            assert await said(client, left) == "model-v1 v1"

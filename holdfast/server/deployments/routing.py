@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.api.workflowservice.v1 import (
@@ -16,7 +17,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.rpc_errors import refusal, rpc_message
 from holdfast.core.base.errors import Conflict, InvalidInput
-from holdfast.server.deployments.versions import RPC_TIMEOUT, BuildStatus, Deployment, deployment, worker_count
+from holdfast.server.deployments.versions import BuildStatus, Deployment, deployment, worker_count
+
+SET_TIMEOUT: Final = timedelta(seconds=60)
+"""How long a change may take: the server asks all its parts, which took more than 5 s on a busy machine."""
 
 SETTLED_SECONDS_MAX: Final = 10.0
 """How long to wait until all parts of the server route by the change: a second, as a rule.
@@ -45,7 +49,7 @@ async def promote(
         allow_no_pollers=allow_no_pollers,
     )
     service = temporal.workflow_service
-    await _set(service.set_worker_deployment_current_version(request, timeout=RPC_TIMEOUT), version)
+    await _set(service.set_worker_deployment_current_version(request, timeout=SET_TIMEOUT), version)
     await _settled(temporal, version.deployment)
     return there.current
 
@@ -77,7 +81,7 @@ async def ramp(
         allow_no_pollers=allow_no_pollers,
     )
     service = temporal.workflow_service
-    await _set(service.set_worker_deployment_ramping_version(request, timeout=RPC_TIMEOUT), version)
+    await _set(service.set_worker_deployment_ramping_version(request, timeout=SET_TIMEOUT), version)
     await _settled(temporal, version.deployment)
 
 

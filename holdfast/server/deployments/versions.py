@@ -32,7 +32,8 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import type_filter
 
-RPC_TIMEOUT: Final = timedelta(seconds=5)
+RPC_TIMEOUT: Final = timedelta(seconds=10)
+"""How long one question to the server may take; a deployment is a workflow of the server's own."""
 
 BUILDS_MAX: Final = 50
 """Of how many builds, those with the latest change first, workers and runs are counted and shown."""
