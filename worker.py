@@ -17,12 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
+from temporalio.client import Client as TemporalClient
+
 from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.capabilities.built_in import with_built_in
 from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.client.definition_files import known_agents
+from holdfast.connection.deployment_version import DeploymentVersion, version_from
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
@@ -47,6 +50,7 @@ from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
+from holdfast.server.deployments.versions import routes_runs
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
 from holdfast.server.worker_health import WorkerHealth, check_namespace
 from holdfast.server.worker_process import READY
@@ -108,10 +112,12 @@ async def serve(
     metrics: str | None = None,
     chosen_model: str | None = None,
     health: WorkerHealth | None = None,
+    version: DeploymentVersion | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
 
     `metrics` is its endpoint's HOST:PORT, `chosen_model` the value of `--model`; `health` gets what it must check.
+    With a `version` the worker is a build of a deployment, and gets work once that is current.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -135,7 +141,7 @@ async def serve(
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
     if model is None:
-        workers = make_tools_worker(client, settings, toolset, serving, results, guardian)
+        workers = make_tools_worker(client, settings, toolset, serving, results, guardian, version)
     else:
         workers = make_worker(
             client,
@@ -148,19 +154,17 @@ async def serve(
             sinks=delivering,
             guardian=guardian,
             mcp=servers,
+            version=version,
         )
     stopping = _stop_signal(guardian, attended=attended)
     if health is not None:
         health.watch(workers.not_polling, server=partial(check_namespace, client), storage=probe)
     async with guardian, workspaces, calls, workers:
-        tools = (tool.name for tool in toolset.tools if model or tool.traits.task_queue == settings.task_queue)
-        hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if model and toolset.hooks else ""
-        where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
-        mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
-        what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}"
+        what = _offer(client, settings, toolset, servers, version, tools_only=tools_only)
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
-        _say(f"{READY}: {where}, {what}{events}{read_at}")
+        _say(f"{READY}: {what}{events}{read_at}")
+        await _note_unpromoted(client, version)
         await stopping.wait()
         grace = serving.grace_seconds
         longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
@@ -188,6 +192,35 @@ def _stop_signal(guardian: GuardianLink, *, attended: bool) -> asyncio.Event:
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
     return stopping
+
+
+def _offer(
+    client: TemporalClient,
+    settings: Settings,
+    toolset: Toolset,
+    servers: Mapping[str, McpServer],
+    version: DeploymentVersion | None,
+    *,
+    tools_only: bool,
+) -> str:
+    """Return where the worker serves, and what."""
+    queue = settings.task_queue
+    tools = (tool.name for tool in toolset.tools if not tools_only or tool.traits.task_queue == queue)
+    hooks = f", hooks: {', '.join(hook.name for hook in toolset.hooks)}" if toolset.hooks and not tools_only else ""
+    where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
+    mcp = f", MCP servers: {', '.join(servers)}" if servers else ""
+    build = f", {version}" if version else ""
+    return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
+
+
+async def _note_unpromoted(client: TemporalClient, version: DeploymentVersion | None) -> None:
+    """Say so where no build of the worker's deployment is current: it gets nothing until then."""
+    if version is None:
+        return
+    with suppress(HoldfastError):
+        if not await routes_runs(client, version.deployment):
+            command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
+            _say(f"note: no build of deployment {version.deployment!r} is current, so it gets no runs; `{command}`")
 
 
 def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:
@@ -293,6 +326,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where to serve metrics")
     parser.add_argument("--health", metavar="HOST:PORT", help="where to answer /live and /ready")
+    parser.add_argument("--build-id", metavar="ID", help="the build of a deployment that this worker is")
+    parser.add_argument("--deployment", metavar="NAME", help="the deployment (default: the task queue's name)")
     options = parser.parse_args(arguments)
     log_to_stderr()
     settings = Settings.from_environment(
@@ -312,8 +347,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
     ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}
+    version = version_from(settings.task_queue, options.build_id, options.deployment)
     metrics, address = metrics_address(options.metrics), health_address(options.health)
-    asyncio.run(_with_health(address, partial(serve, settings, serving, sinks=options.sinks, metrics=metrics, **ways)))
+    serving_all = partial(serve, settings, serving, sinks=options.sinks, metrics=metrics, version=version, **ways)
+    asyncio.run(_with_health(address, serving_all))
     return 0
 
 

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict
 
 from temporalio.client import Client as TemporalClient
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion, WorkflowIDConflictPolicy
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker
+from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig
 
 from activities.guardian_link import GuardianLink
 from activities.heartbeats import Heartbeats
@@ -32,6 +32,7 @@ from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcript_cache import TranscriptCache
 from holdfast.capabilities.built_in import with_built_in
+from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
@@ -149,6 +150,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     sinks: Sequence[Sink] = (),
     guardian: GuardianLink | None = None,
     mcp: Mapping[str, McpServer] | None = None,
+    version: DeploymentVersion | None = None,
 ) -> Workers:
     """Return the workers that serve `toolset` and every agent on the settings' task queue.
 
@@ -157,11 +159,10 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
     settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
     process dies; without one its calls are noticed when their heartbeats stay away. `mcp` are the MCP servers that
-    agents may name; the settings say whether they may describe others.
+    agents may name; the settings say whether they may describe others. `version` is their build; sinks have none.
     """
     traces, toolset = _traces_of(settings), with_built_in(toolset)
-    heartbeats = Heartbeats(guardian)
-    prices = prices or prices_of(model)
+    heartbeats, prices = Heartbeats(guardian), prices or prices_of(model)
     records, slots = records_of(client.data_converter), ToolSlots(serving.tool_slots)
     pool = McpPool(mcp or {}, os.environ, inline=settings.mcp_inline)
     servers = McpTools(pool, records, slots, results, traces.spans)
@@ -191,15 +192,15 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
+        **_alike(serving, version, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
     )
     parts = [agents]
     if tools or mcp or settings.mcp_inline:
         queue = waiting_queue(settings.task_queue)
         activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
-        parts.append(_activities_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
+        parts.append(_activities_part(client, queue, activities, serving, serving.waiting_slots, heartbeats, version))
     limits = limits_of(model)
-    parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats)
+    parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats, version)
     write_limits = partial(write_missing_limits, client, settings.task_queue, limits)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering, begin = EventSinks(sinks, records), partial(_begin_sinks, client, starts)
@@ -215,6 +216,7 @@ def _limited_parts(
     inference: Inference,
     serving: WorkerSettings,
     heartbeats: Heartbeats,
+    version: DeploymentVersion | None,
 ) -> Iterator[Worker]:
     """Yield what serves the routes that have `limits`, each in a queue of its own. Raises InvalidInput."""
     calls: list[Callable[..., Any]] = [inference.run, inference.summarise]
@@ -223,7 +225,7 @@ def _limited_parts(
         queue = limited_queue(task_queue, route)
         if len(queue.encode()) > QUEUE_BYTES_MAX:
             raise InvalidInput(f"the task queue of the route {route[:40]!r} has a name that is too long; shorten one")
-        yield _activities_part(client, queue, calls, polling, serving.inference_slots, heartbeats)
+        yield _activities_part(client, queue, calls, polling, serving.inference_slots, heartbeats, version)
 
 
 def _our_activities(
@@ -304,6 +306,7 @@ def make_tools_worker(
     serving: WorkerSettings,
     results: Results | None = None,
     guardian: GuardianLink | None = None,
+    version: DeploymentVersion | None = None,
 ) -> Workers:
     """Return the workers for the tools that name the settings' task queue. Raises InvalidInput if none does."""
     tools = _served_on(settings.task_queue, toolset.tools)
@@ -322,7 +325,8 @@ def make_tools_worker(
     records = records_of(client.data_converter)
     activities = tool_activities(tools, results=results, spans=spans, resources=resources, attachments=records)
     heartbeats = Heartbeats(guardian)
-    part = _activities_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
+    slots = serving.tool_slots
+    part = _activities_part(client, settings.task_queue, activities, serving, slots, heartbeats, version)
     return Workers(part, ready=partial(_make_ready, client, heartbeats), resources=resources)
 
 
@@ -341,6 +345,7 @@ def _activities_part(
     serving: WorkerSettings,
     slots: int,
     heartbeats: Heartbeats,
+    version: DeploymentVersion | None,
 ) -> Worker:
     return Worker(
         client,
@@ -348,7 +353,7 @@ def _activities_part(
         activities=activities,
         max_concurrent_activities=slots,
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, heartbeats),
+        **_alike(serving, version, heartbeats),
     )
 
 
@@ -369,13 +374,23 @@ def _traces_of(settings: Settings) -> _Traces:
     return _Traces(tracer.spans, (WorkflowsTraced(tracer),)) if tracer else _Traces()
 
 
-def _alike(serving: WorkerSettings, *interceptors: Interceptor) -> _Alike:
+def _alike(serving: WorkerSettings, version: DeploymentVersion | None, *interceptors: Interceptor) -> _Alike:
     throttle = timedelta(seconds=serving.heartbeat_throttle_seconds)
     return _Alike(
         interceptors=list(interceptors),
         max_heartbeat_throttle_interval=throttle,
         default_heartbeat_throttle_interval=throttle,
         graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
+        deployment_config=_pinned(version) if version else None,
+    )
+
+
+def _pinned(version: DeploymentVersion) -> WorkerDeploymentConfig:
+    """Return the deployment's configuration: a run ends on the build that it began with."""
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(version.deployment, version.build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
     )
 
 
@@ -386,3 +401,4 @@ class _Alike(TypedDict):
     max_heartbeat_throttle_interval: timedelta
     default_heartbeat_throttle_interval: timedelta
     graceful_shutdown_timeout: timedelta
+    deployment_config: WorkerDeploymentConfig | None

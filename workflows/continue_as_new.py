@@ -6,6 +6,7 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
+from temporalio.workflow import ContinueAsNewVersioningBehavior
 
 from holdfast.core.base.errors import HoldfastError, PayloadRefused
 from holdfast.core.wire.refused_start import RefusedStart
@@ -43,6 +44,17 @@ def check_start(start_input: object) -> None:
         raise StartRefused(start_input.why) from PayloadRefused(start_input.why)
     why = PayloadRefused(start_input.why)  # in plain text, too: the starter may not have the key
     raise ApplicationError(start_input.why, type=PayloadRefused.__name__, non_retryable=True) from why
+
+
+def newer_build() -> ContinueAsNewVersioningBehavior | None:
+    """Return how a run that continues as new comes to the build that is current; none where its own is, or it has none.
+
+    Each task's start records whether that is another build, so a replay decides alike; no history of a worker without a
+    build has it, and their commands stay as they were.
+    """
+    if workflow.info().is_target_worker_deployment_version_changed():
+        return ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+    return None
 
 
 def is_long(continue_events: int) -> bool:

@@ -40,6 +40,11 @@ class BusyIndicator:
             self._timer = timer
             timer.start()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a terminal that shows it."""
+        return self._shows
+
     def change(self, words: str) -> None:
         """Show `words` in place of those that are shown, or are to be shown."""
         with self._lock:

@@ -38,6 +38,7 @@ from holdfast.cli.commands.approvals import approve, deny, edit, waiting
 from holdfast.cli.commands.chat import chat
 from holdfast.cli.commands.codec import codec_key, codec_server
 from holdfast.cli.commands.cost import cost
+from holdfast.cli.commands.deploy import deploy
 from holdfast.cli.commands.dev import dev, worker
 from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.export import export
@@ -93,6 +94,7 @@ app.command()(chat)
 app.command(cls=WithLatest)(send)
 app.command()(sessions)
 app.add_typer(session)
+app.add_typer(deploy)
 app.command(cls=WithLatest)(records)
 app.command(cls=WithLatest)(record)
 app.command(cls=WithLatest)(rewind)
@@ -106,7 +108,7 @@ app.command()(mcp)
 app.command()(mcp_serve)
 app.command()(setup)
 app.command()(doctor)
-with_plain_flags(app, session)
+with_plain_flags(app, session, deploy)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001  # typer's signature

@@ -112,6 +112,14 @@ WorkspaceQueue: TypeAlias = Annotated[
         metavar="QUEUE",
     ),
 ]
+DeploymentName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--deployment",
+        help="The deployment whose builds are meant; default: HOLDFAST_DEPLOYMENT, else the task queue's name.",
+        metavar="NAME",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,

@@ -53,6 +53,8 @@ _DYNAMIC_CONFIG: Final = (
     "matching.numTaskqueueWritePartitions=1",
     "matching.enableFairness=true",
     'matching.longPollExpirationInterval="10s"',
+    'matching.wv.VersionDrainageStatusVisibilityGracePeriod="5s"',
+    'matching.wv.VersionDrainageStatusRefreshInterval="5s"',
 )
 
 

@@ -26,6 +26,9 @@ READY: Final = "worker ready"
 PARTS: Final = MappingProxyType({"temporalio": "temporal", "obstore": "temporal"})
 """What every worker needs beyond the base install, with the extra that brings it."""
 
+NOT_FOR_DEV: Final = ("TEMPORAL_", "HOLDFAST_BUILD_ID", "HOLDFAST_DEPLOYMENT")
+"""How variables begin that the worker of an embedded server is not given."""
+
 STOP_SECONDS_MAX: Final = 20.0
 """How long a worker may take to end: the grace of its calls, and ending their commands; then it is killed."""
 
@@ -102,9 +105,10 @@ def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str,
 def embedded_worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a worker for an embedded server: nothing in it speaks of another Temporal server.
 
-    TLS settings would keep it from connecting, and a key for Temporal Cloud is not for whoever listens on loopback.
+    TLS settings would keep it from connecting, and a key for Temporal Cloud is not for whoever listens on loopback. It
+    is of no build either: the worker of `dev` serves every run, and nobody would promote it.
     """
-    variables = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
+    variables = {name: value for name, value in environment.items() if not name.startswith(NOT_FOR_DEV)}
     return {**worker_environment(variables), "TEMPORAL_CONFIG_FILE": os.devnull}  # else the default file is read
 
 

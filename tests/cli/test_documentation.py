@@ -32,11 +32,14 @@ AGENTS = (
     "codec-server",
 )
 SERVERS = ("models", "mcp", "mcp-serve", "setup", "doctor")
-COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session", "deploy")
 AT_ONCE = 3
 """So many calls run at the same time."""
 
-ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
+ACTIONS = {
+    "session": ("show", "stop", "clear", "suspend", "resume", "close", "change"),
+    "deploy": ("status", "promote", "ramp", "drain"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     def ask(command: str) -> str:
         told = ""
-        for action in ([], *([action] for action in ACTIONS if command == "session")):
+        for action in ([], *([action] for action in ACTIONS.get(command, ()))):
             ended = here.run(*([command] if command else []), *action, "--help")
             assert (ended.code, ended.err) == (0, "")
             told += ended.out
@@ -70,10 +73,11 @@ def test_every_command_has_its_section(helps: dict[str, str]) -> None:
     assert re.findall(r"^## holdfast ([\w-]+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
 
 
-def test_every_action_on_a_session_is_told(helps: dict[str, str]) -> None:
-    offered = re.findall(r"^│ (\w+)  ", helps["session"].split("Usage:")[1], flags=re.MULTILINE)
-    assert tuple(offered) == ACTIONS
-    assert tuple(row[0].strip("`") for row in rows("holdfast session", 0)) == ACTIONS
+@pytest.mark.parametrize("command", ACTIONS)
+def test_every_action_is_told(helps: dict[str, str], command: str) -> None:
+    offered = re.findall(r"^│ (\w+)  ", helps[command].split("Usage:")[1], flags=re.MULTILINE)
+    assert tuple(offered) == ACTIONS[command]
+    assert tuple(row[0].strip("`").split()[0] for row in rows(f"holdfast {command}", 0)) == ACTIONS[command]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

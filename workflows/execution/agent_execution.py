@@ -64,7 +64,7 @@ from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.core.wire.tool_catalog import ToolCatalog
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows import summaries
-from workflows.continue_as_new import FAULTS, check_start, is_long
+from workflows.continue_as_new import FAULTS, check_start, is_long, newer_build
 from workflows.event_log import EventLog
 from workflows.execution.activity_calls import resolve_tools, take_up
 from workflows.execution.call_errors import call_error
@@ -355,8 +355,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         )
         session = self._start.session and replace(self._start.session, snapshot=None, messages=())
         next_start = replace(self._start, question="", session=session, carried=carried, state=None)
-        sealed = (each.data for each in self._history.sealed)
-        workflow.continue_as_new(args=[next_start, *sealed], memo=continued_memo(self._state))
+        args, memo = [next_start, *(each.data for each in self._history.sealed)], continued_memo(self._state)
+        workflow.continue_as_new(args=args, memo=memo, initial_versioning_behavior=newer_build())
 
     def _cancelled(self) -> None:
         """Treat Temporal's own cancellation (the Web UI's button) as a stop; call it where that is caught."""

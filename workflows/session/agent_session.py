@@ -50,7 +50,7 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_ids import own_id, session_workflow_id
 from workflows import summaries
-from workflows.continue_as_new import FAULTS, check_start, is_long
+from workflows.continue_as_new import FAULTS, check_start, is_long, newer_build
 from workflows.event_log import SessionEventLog
 from workflows.execution.call_errors import call_error
 from workflows.search_attributes import STATUS, STEPS, upsert
@@ -98,7 +98,8 @@ class AgentSession:
             self._heed_cancel()
             if self._is_to_go_on_elsewhere():
                 carried = self._event_log.handed_on(self._state)
-                workflow.continue_as_new(SessionInput(settings=carried.settings, carried=carried))
+                next_run = SessionInput(settings=carried.settings, carried=carried)
+                workflow.continue_as_new(next_run, initial_versioning_behavior=newer_build())
             self._begin_next()
             self._show()
             workflow.set_current_details(session_details(self._state))
@@ -355,13 +356,21 @@ class AgentSession:
         return is_long(self._state.settings.continue_events)
 
     def _is_to_go_on_elsewhere(self) -> bool:
-        """Return whether to continue as new: the run is long enough, and nothing is under way."""
+        """Return whether to continue as new: the run is long enough, or its build old, and nothing is under way."""
         if self._state.turn is not None or self._rewinding or self._state.is_over:
             return False
         enough = self._update_count >= UPDATES_PER_RUN
         if not enough and self._state.executions > self._executions_before:
             enough = self._is_long()
-        return enough and workflow.all_handlers_finished()
+        return (enough or self._is_of_an_old_build()) and workflow.all_handlers_finished()
+
+    def _is_of_an_old_build(self) -> bool:
+        """Return whether another build is current, and this Temporal run has done something.
+
+        Else it could go round between builds while some parts of the server know of a promotion and others do not yet.
+        """
+        done = self._update_count > 0 or self._state.executions > self._executions_before
+        return done and newer_build() is not None
 
     def _show(self) -> None:
         """Update the search attributes when the status has changed."""

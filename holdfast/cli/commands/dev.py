@@ -22,6 +22,7 @@ from holdfast.cli.options import (
     AgentsDir,
     AsJson,
     DataDir,
+    DeploymentName,
     Import,
     McpFile,
     McpInline,
@@ -36,6 +37,7 @@ from holdfast.cli.options import (
     settings_from,
     with_worker_settings,
 )
+from holdfast.connection.deployment_version import version_from
 from holdfast.connection.full_disk import full_disk
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MIN
@@ -175,6 +177,13 @@ def worker(
     sinks: Sinks = None,
     model: ModelApi = None,
     models_file: ModelsFile = None,
+    build_id: Annotated[
+        str | None,
+        typer.Option(
+            help="The build of a deployment that this worker is; default: HOLDFAST_BUILD_ID, else none.", metavar="ID"
+        ),
+    ] = None,
+    deployment: DeploymentName = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -192,7 +201,8 @@ def worker(
         models_file=models_file,
     )
     check_parts(PARTS if tools_only else worker_parts(model))
-    serving.update(metrics=metrics, health=health)
+    version_from(settings.task_queue, build_id, deployment)  # refuses what the worker would refuse
+    serving.update(metrics=metrics, health=health, build_id=build_id, deployment=deployment)
     command = worker_command(
         settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [], model=model
     )

@@ -26,6 +26,7 @@ from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES
 from holdfast.server.doctor.mcp_servers import without_foreign_names
 from holdfast.server.doctor.rate_limits import RATE_LIMITS, examine_rates
+from holdfast.server.doctor.worker_versions import BUILDS, examine_builds
 
 CONNECT_SECONDS: Final = 3.5
 NAMESPACE_SECONDS: Final = 2.5
@@ -57,6 +58,7 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
         bounded(judging.WEB_ACCESS, _web_access(temporal[0])),
         bounded(judging.WORKFLOWS, _worker(temporal[0], settings, judging.WORKFLOWS, WORKFLOW)),
         bounded(ACTIVITIES, _worker(temporal[0], settings, ACTIVITIES, ACTIVITY)),
+        bounded(BUILDS, examine_builds(temporal[0], settings)),
         bounded(judging.TOOLS, _tools(temporal[0], facts[0], settings, agents)),
         bounded(RATE_LIMITS, examine_rates(temporal[0], settings)),
     )

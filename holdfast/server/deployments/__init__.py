@@ -1,0 +1,1 @@
+"""Worker Deployments: which build of the workers gets new runs, and what still runs on the others."""

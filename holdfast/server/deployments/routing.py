@@ -1,0 +1,115 @@
+"""Which build gets new runs: promoting one, and giving it a share of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.api.workflowservice.v1 import (
+    SetWorkerDeploymentCurrentVersionRequest,
+    SetWorkerDeploymentRampingVersionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.connection.rpc_errors import refusal, rpc_message
+from holdfast.core.base.errors import Conflict, InvalidInput
+from holdfast.server.deployments.versions import BuildStatus, Deployment, deployment, worker_count
+
+SET_TIMEOUT: Final = timedelta(seconds=60)
+"""How long a change may take: the server asks all its parts, which took more than 5 s on a busy machine."""
+
+SETTLED_SECONDS_MAX: Final = 10.0
+"""How long to wait until all parts of the server route by the change: a second, as a rule.
+
+A server (1.32) that was told to promote a build without any task queue says for ever that they do not.
+"""
+
+SETTLED_POLL_SECONDS: Final = 0.2
+
+
+async def promote(
+    temporal: TemporalClient, version: DeploymentVersion, *, allow_no_pollers: bool = False
+) -> str | None:
+    """Make a build the current one, which gets new runs, and return the one that was current before, if any.
+
+    Returns once the server routes by it, or has not in SETTLED_SECONDS_MAX. Raises InvalidInput for a build that the
+    server does not know, Conflict for one without workers; ServerUnavailable.
+    """
+    there = await deployment(temporal, version.deployment)
+    await _check(temporal, there, version, allow_no_pollers=allow_no_pollers)
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=temporal.namespace,
+        deployment_name=version.deployment,
+        build_id=version.build_id,
+        identity=temporal.identity,
+        allow_no_pollers=allow_no_pollers,
+    )
+    service = temporal.workflow_service
+    await _set(service.set_worker_deployment_current_version(request, timeout=SET_TIMEOUT), version)
+    await _settled(temporal, version.deployment)
+    return there.current
+
+
+async def ramp(
+    temporal: TemporalClient, version: DeploymentVersion, percent: float, *, allow_no_pollers: bool = False
+) -> None:
+    """Give a build so many percent of new runs, or none with 0. Returns and raises as `promote` does.
+
+    Raises Conflict for the build that is current, too: it has the rest.
+    """
+    if not 0 <= percent <= 100:  # noqa: PLR2004  # percent
+        raise InvalidInput(f"{percent:g} % cannot be a share of new runs; give 0 to 100")
+    there = await deployment(temporal, version.deployment)
+    build = there.build(version.build_id)
+    if build.status is BuildStatus.CURRENT:
+        share = "it has all new runs that no other build gets"
+        raise Conflict(f"{version} is current: {share}; ramp another one, or promote it")
+    if not percent and build.status is not BuildStatus.RAMPING:
+        return  # it has none
+    if percent:
+        await _check(temporal, there, version, allow_no_pollers=allow_no_pollers)
+    request = SetWorkerDeploymentRampingVersionRequest(
+        namespace=temporal.namespace,
+        deployment_name=version.deployment,
+        build_id=version.build_id if percent else "",
+        percentage=percent,
+        identity=temporal.identity,
+        allow_no_pollers=allow_no_pollers,
+    )
+    service = temporal.workflow_service
+    await _set(service.set_worker_deployment_ramping_version(request, timeout=SET_TIMEOUT), version)
+    await _settled(temporal, version.deployment)
+
+
+async def _check(
+    temporal: TemporalClient, there: Deployment, version: DeploymentVersion, *, allow_no_pollers: bool
+) -> None:
+    there.build(version.build_id)
+    if not allow_no_pollers and not await worker_count(temporal, version):
+        problem = f"no worker of {version} has asked for work in the last 75 s: its runs would wait"
+        start = f"start one with `holdfast worker --build-id {version.build_id}`, or give --allow-no-pollers"
+        raise Conflict(f"{problem}; {start}")
+
+
+async def _set(request: Awaitable[Any], version: DeploymentVersion) -> None:
+    try:
+        await request
+    except RPCError as error:
+        if error.status is RPCStatusCode.FAILED_PRECONDITION:
+            problem = f"the server does not route to {version}: {rpc_message(error)}"
+            raise Conflict(f"{problem}; `holdfast deploy status` shows what is there") from None
+        raise refusal(error) from None
+
+
+async def _settled(temporal: TemporalClient, name: str) -> None:
+    """Wait until all parts of the server have learned of a change, as far as it says so."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + SETTLED_SECONDS_MAX
+    while True:
+        if (await deployment(temporal, name)).is_settled or clock() >= deadline:
+            return
+        await asyncio.sleep(SETTLED_POLL_SECONDS)  # the server has no event for it
