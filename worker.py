@@ -46,6 +46,7 @@ from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
+from holdfast.server.garbage.registration import register
 from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
@@ -126,6 +127,7 @@ async def serve(
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
     await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
+    await register(client, objects)  # before the first object: a garbage collection must know of our runs
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())

@@ -50,6 +50,7 @@ from holdfast.cli.commands.session import session
 from holdfast.cli.commands.sessions import send, sessions
 from holdfast.cli.commands.setup import setup
 from holdfast.cli.commands.show import show
+from holdfast.cli.commands.storage import storage
 from holdfast.cli.commands.top import top
 from holdfast.cli.commands.watch import watch
 from holdfast.cli.commands.workspace import workspace
@@ -106,7 +107,8 @@ app.command()(mcp)
 app.command()(mcp_serve)
 app.command()(setup)
 app.command()(doctor)
-with_plain_flags(app, session)
+app.add_typer(storage)
+with_plain_flags(app, session, storage)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001  # typer's signature
