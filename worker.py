@@ -16,6 +16,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, NoReturn
 
+from temporalio.client import Client as TemporalClient
+
 from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
@@ -52,7 +54,7 @@ from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.object_store import objects_at
+from holdfast.storage.object_store import Objects, objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address
@@ -126,8 +128,7 @@ async def serve(
     model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
-    await objects.write(PROBE, PROBE.encode())  # fail now: a run that must continue as new would wait for the storage
-    await register(client, objects)  # before the first object: a garbage collection must know of our runs
+    await _prepare_storage(client, objects)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
@@ -174,6 +175,12 @@ def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) 
     if not settings.workspaces and not settings.workspace_queue:
         return Toolset()
     return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
+
+
+async def _prepare_storage(client: TemporalClient, objects: Objects) -> None:
+    """Fail now where the storage cannot be written: a run that must continue as new would wait for it."""
+    await objects.write(PROBE, PROBE.encode())
+    await register(client, objects)  # before the first object: a garbage collection must know of our runs
 
 
 async def _close(model: Model) -> None:

@@ -32,11 +32,12 @@ AGENTS = (
     "codec-server",
 )
 SERVERS = ("models", "mcp", "mcp-serve", "setup", "doctor")
-COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session", "storage")
 AT_ONCE = 3
 """So many calls run at the same time."""
 
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
+GROUPS = {"session": ACTIONS, "storage": ("gc",)}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     def ask(command: str) -> str:
         told = ""
-        for action in ([], *([action] for action in ACTIONS if command == "session")):
+        for action in ([], *([action] for action in GROUPS.get(command, ()))):
             ended = here.run(*([command] if command else []), *action, "--help")
             assert (ended.code, ended.err) == (0, "")
             told += ended.out

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, DescribeWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
@@ -22,17 +23,25 @@ from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply, calls, say
+from tests.cli.page import examples, keys
 from tests.cli.program import Project
 
 pytestmark = pytest.mark.temporal
 
-PARTS = 7
-"""So many results of 50,000 characters make the next model call's input a payload that is stored."""
+PARTS = 3
+"""So many long results has each run."""
+
+LARGE_BYTES = 600_000
+"""Random bytes beyond what a history holds itself."""
 
 DAY = 24 * 3600
 SECONDS_MAX = 90.0
+PAUSE_SECONDS = 0.2
 
 TOOLS = """
+import random
+import string
+
 from holdfast import tool
 
 @tool
@@ -43,7 +52,7 @@ def read_log(name: str, part: int) -> str:
         name: the log
         part: the part
     \"\"\"
-    return f"{name} {part} all is well; " * 4_000
+    return "".join(random.Random(f"{name} {part}").choices(string.ascii_letters, k=80_000))
 
 @tool
 def publish() -> str:
@@ -105,7 +114,7 @@ async def begin_and_delete(client: Holdfast, store: Path) -> str:
     execution_id = await client.start("reader", "doomed publish")
     await until_waiting(client, execution_id)
     assert objects(store, f"results/{execution_id}")
-    handle = client.temporal.get_workflow_handle(execution_id)
+    handle = await refer_to_large(client, execution_id)
     await handle.terminate("of no use")
     execution = WorkflowExecution(workflow_id=execution_id)
     service, namespace = client.temporal.workflow_service, client.temporal.namespace
@@ -113,21 +122,37 @@ async def begin_and_delete(client: Holdfast, store: Path) -> str:
         DeleteWorkflowExecutionRequest(namespace=namespace, workflow_execution=execution)
     )
     async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            try:
-                await service.describe_workflow_execution(
-                    DescribeWorkflowExecutionRequest(namespace=namespace, execution=execution)
-                )
-            except RPCError as error:
-                assert error.status is RPCStatusCode.NOT_FOUND
-                return execution_id
-            await asyncio.sleep(0.2)  # the server has no event for it
+        while await is_there(client, execution):  # noqa: ASYNC110  # the server has no event for it
+            await asyncio.sleep(PAUSE_SECONDS)
+    return execution_id
+
+
+async def refer_to_large(client: Holdfast, execution_id: str) -> WorkflowHandle[Any, Any]:
+    """Have a run's history refer to a stored payload of its own, which is a signal that nobody knows."""
+    handle = client.temporal.get_workflow_handle(execution_id)
+    await handle.signal("large", os.urandom(LARGE_BYTES).hex())
+    return handle
+
+
+async def is_there(client: Holdfast, execution: WorkflowExecution) -> bool:
+    request = DescribeWorkflowExecutionRequest(namespace=client.temporal.namespace, execution=execution)
+    try:
+        await client.temporal.workflow_service.describe_workflow_execution(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 async def until_waiting(client: Holdfast, execution_id: str) -> None:
     async with asyncio.timeout(SECONDS_MAX):
-        while not (await client.run_handle(execution_id).state()).pending_approvals:
-            await asyncio.sleep(0.2)
+        while not await is_waiting(client, execution_id):  # noqa: ASYNC110  # as above
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def is_waiting(client: Holdfast, execution_id: str) -> bool:
+    return execution_id in [each.execution_id for each in await client.waiting()]
 
 
 def test_a_collection_deletes_what_a_deleted_run_left_and_nothing_else(own: Project) -> None:
@@ -147,14 +172,17 @@ def test_a_collection_deletes_what_a_deleted_run_left_and_nothing_else(own: Proj
         doomed_payloads = objects(store, "payloads") - before
         waiting = own.run("run", "reader", "open publish", "--detach").out.strip()
         asyncio.run(until_waiting(client, waiting))
+        asyncio.run(refer_to_large(client, waiting))
         orphan = asyncio.run(records_of(client.temporal.data_converter).write_attachment(b"of nobody"))
-        assert doomed_payloads
+        assert len(doomed_payloads) == 1
         assert collect(own)["trashed_names"] == [], "all of it is young"
 
         age(store, days=4)
         there = objects(store)
         gone = {*doomed_payloads, *objects(store, f"results/{doomed}"), f"attachments/{orphan[:2]}/{orphan}"}
         dry = collect(own, "--dry-run")
+        [example] = examples("holdfast storage gc")
+        assert (keys(dry), keys(dry["folders"]["results"])) == (keys(example), keys(example["folders"]["results"]))
         assert set(dry["trashed_names"]) == gone
         assert objects(store) == there, "a dry run changes nothing"
         assert set(collect(own)["trashed_names"]) == gone
@@ -183,7 +211,8 @@ def test_a_collection_deletes_what_a_deleted_run_left_and_nothing_else(own: Proj
 async def read_whole(settings: Settings, execution_id: str) -> None:
     """Read a run's results whole, from the store."""
     client = await Holdfast.connect(settings)
-    results = ResultStore(EncodedParts(objects_at(settings.storage_place), records_of(client.temporal.data_converter).codec))
+    codec = records_of(client.temporal.data_converter).codec
+    results = ResultStore(EncodedParts(objects_at(settings.storage_place), codec))
     state = await client.recorded_state(await client.record(execution_id))
     executions = [each for step in state.step_executions for each in step.step.tool_executions]
     assert len(executions) == PARTS
