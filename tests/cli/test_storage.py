@@ -26,7 +26,7 @@ from holdfast.testing.script import Call, Reply, calls, say
 from tests.cli.page import examples, keys
 from tests.cli.program import Project
 
-pytestmark = pytest.mark.temporal
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 PARTS = 3
 """So many long results has each run."""
