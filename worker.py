@@ -51,6 +51,7 @@ from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.deployments.versions import routes_runs
+from holdfast.server.garbage.registration import register
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
 from holdfast.server.worker_health import WorkerHealth, check_namespace
 from holdfast.server.worker_process import READY
@@ -58,7 +59,7 @@ from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.object_store import objects_at
+from holdfast.storage.object_store import Objects, objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address
@@ -135,8 +136,7 @@ async def serve(
     model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
-    probe = partial(objects.write, PROBE, PROBE.encode())
-    await probe()  # fail now: a run that must continue as new would wait for the storage
+    await _prepare_storage(client, objects)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
@@ -158,7 +158,7 @@ async def serve(
         )
     stopping = _stop_signal(guardian, attended=attended)
     if health is not None:
-        health.watch(workers.not_polling, server=partial(check_namespace, client), storage=probe)
+        health.watch(workers.not_polling, server=partial(check_namespace, client), storage=partial(_probe, objects))
     async with guardian, workspaces, calls, workers:
         what = _offer(client, settings, toolset, servers, version, tools_only=tools_only)
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
@@ -228,6 +228,16 @@ def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) 
     if not settings.workspaces and not settings.workspace_queue:
         return Toolset()
     return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
+
+
+async def _probe(objects: Objects) -> None:
+    await objects.write(PROBE, PROBE.encode())
+
+
+async def _prepare_storage(client: TemporalClient, objects: Objects) -> None:
+    """Fail now where the storage cannot be written: a run that must continue as new would wait for it."""
+    await _probe(objects)
+    await register(client, objects)  # before the first object: a garbage collection must know of our runs
 
 
 async def _close(model: Model) -> None:

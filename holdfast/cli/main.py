@@ -51,6 +51,7 @@ from holdfast.cli.commands.session import session
 from holdfast.cli.commands.sessions import send, sessions
 from holdfast.cli.commands.setup import setup
 from holdfast.cli.commands.show import show
+from holdfast.cli.commands.storage import storage
 from holdfast.cli.commands.top import top
 from holdfast.cli.commands.watch import watch
 from holdfast.cli.commands.workspace import workspace
@@ -108,7 +109,8 @@ app.command()(mcp)
 app.command()(mcp_serve)
 app.command()(setup)
 app.command()(doctor)
-with_plain_flags(app, session, deploy)
+app.add_typer(storage)
+with_plain_flags(app, session, deploy, storage)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001  # typer's signature

@@ -82,7 +82,10 @@ class ResultStore:
             raise InvalidArguments(f"offset is {offset} and limit {limit}; at least 0 and 1 are needed")
         try:
             data, total = await self._parts.read_range(
-                _folder(execution_id), ref, offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
+                results_folder(execution_id),
+                ref,
+                offset,
+                offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX)),
             )
         except ObjectMissing:
             raise InvalidArguments(f"this run has kept no result {ref}; results of other runs cannot be read") from None
@@ -101,7 +104,7 @@ class ResultStore:
         """
         if _REF.fullmatch(ref) is None:
             raise InvalidInput(f"{ref[:80]!r} is no reference; take a call's `reference`")
-        data, _ = await self._parts.read_range(_folder(execution_id), ref, 0, RESULT_KEPT_BYTES_MAX)
+        data, _ = await self._parts.read_range(results_folder(execution_id), ref, 0, RESULT_KEPT_BYTES_MAX)
         return data.decode()
 
     def tool(self) -> AnyTool:
@@ -129,7 +132,7 @@ class ResultStore:
         content = data
         if len(data) > RESULT_KEPT_BYTES_MAX:
             content = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
-        ref = await self._parts.write(_folder(execution_id), content)
+        ref = await self._parts.write(results_folder(execution_id), content)
         beyond = "" if content is data else f" that are kept (the result had {len(data):,})"
         return Reference(ref, f"{len(content):,}{beyond}")
 
@@ -139,7 +142,8 @@ def _write_seconds_max(left: float) -> float:
     return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
 
 
-def _folder(execution_id: str) -> str:
+def results_folder(execution_id: str) -> str:
+    """Return the folder of the store that has an execution's long results."""
     safe = execution_id if _SAFE.fullmatch(execution_id) else sha256(execution_id.encode()).hexdigest()
     return f"results/{safe}"
 

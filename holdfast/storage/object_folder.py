@@ -20,6 +20,9 @@ FILE_MODE: Final = 0o600
 UNFINISHED: Final = "."
 """The prefix of a file that is still being written; no object's name has it."""
 
+SHARD_CHARS: Final = 2
+"""The length of the folders that content is spread over by its digest."""
+
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -73,6 +76,48 @@ class ObjectFolder:
         """Return the names below the folder `prefix`, unordered. Raises OSError."""
         with self._opened(_parts(prefix), make=False) as folder:
             return list(_below(folder, prefix))
+
+    def entries(self, prefix: str) -> Iterator[tuple[str, int, float]]:
+        """Return the name, size and time of writing (Unix seconds) of each file below the folder `prefix`, unordered.
+
+        Raises OSError, at once where there is no such folder.
+        """
+        with self._opened(_parts(prefix), make=False) as folder:
+            opened = os.dup(folder)
+        return self._entries(opened, prefix)
+
+    def move(self, name: str, to: str) -> None:
+        """Rename the file `name` to `to`, replacing what is there, as if it were written now. Raises OSError."""
+        *folders, last = _parts(name)
+        *target, new = _parts(to)
+        with self._opened(folders, make=False) as source, self._opened(target, make=True) as folder:
+            os.utime(last, dir_fd=source, follow_symlinks=False)  # first: the time counts from now, whatever happens
+            os.replace(last, new, src_dir_fd=source, dst_dir_fd=folder)
+            os.fsync(folder)
+            os.fsync(source)
+        self._prune(folders)
+
+    def delete(self, name: str) -> None:
+        """Delete the file `name`. Raises OSError."""
+        *folders, last = _parts(name)
+        with self._opened(folders, make=False) as folder:
+            os.unlink(last, dir_fd=folder)
+        self._prune(folders)
+
+    def _prune(self, folders: list[str]) -> None:
+        """Remove a folder that has become empty, where its name is not one of 256: a run's results have their own."""
+        if len(folders[-1]) > SHARD_CHARS:
+            with suppress(OSError), self._opened(folders[:-1], make=False) as parent:
+                os.rmdir(folders[-1], dir_fd=parent)
+
+    def _entries(self, folder: int, prefix: str) -> Iterator[tuple[str, int, float]]:
+        try:
+            for name in _below(folder, ""):
+                with suppress(FileNotFoundError):  # it was moved since
+                    facts = os.stat(name[1:], dir_fd=folder, follow_symlinks=False)
+                    yield f"{prefix}{name}", facts.st_size, facts.st_mtime
+        finally:
+            os.close(folder)
 
     @contextmanager
     def _file(self, name: str) -> Generator[int]:
@@ -138,7 +183,10 @@ def _below(folder: int, prefix: str) -> Iterator[str]:
             if entry.is_file(follow_symlinks=False):
                 yield f"{prefix}/{entry.name}"
             elif entry.is_dir(follow_symlinks=False):
-                below = _open(entry.name, _FOLDER_FLAGS, folder)
+                try:
+                    below = _open(entry.name, _FOLDER_FLAGS, folder)
+                except FileNotFoundError:  # it was empty, and is removed
+                    continue
                 try:
                     yield from _below(below, f"{prefix}/{entry.name}")
                 finally:

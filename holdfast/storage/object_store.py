@@ -1,14 +1,20 @@
-"""`Objects`: bytes under a name, in a folder or a bucket, written atomically. Deletes nothing."""
+"""`Objects`: bytes under a name, in a folder or a bucket, written atomically.
+
+Nothing is deleted at once. `holdfast storage gc` (`holdfast.server.garbage`) moves what nothing refers to into
+`trash/`, where `read` still finds it, and deletes it there days later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -44,15 +50,35 @@ LISTED_AT_ONCE: Final = 1_000
 
 ERROR_TEXT_CHARS_MAX: Final = 300
 
+TRASH: Final = "trash"
+"""The folder of objects that nothing referred to when they were moved; each has its name below it."""
+
+COLLECTED: Final = ("payloads", "results", "attachments")
+"""The folders whose objects a garbage collection may move to the trash. Whatever else is written stays for ever.
+
+Whoever writes into them calls `Objects.write` each time, also for content that it has written before: so what is
+referred to from now on is never older than RENEWED_AFTER.
+"""
+
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object in a listing: its name, its size in bytes, and when it was last written, by the store's clock."""
+
+    name: str
+    size: int
+    written: datetime
 
 
 class Objects:
     """The objects at one URL. Safe to use from any thread and event loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Take a URL that `storage_url.checked_place` accepted; nothing is opened or created yet."""
         self.url = url
+        self._clock = clock
         folder = folder_of(url)
         self._folder = None if folder is None else ObjectFolder(folder)
         self._store: Store | None = None
@@ -116,12 +142,97 @@ class Objects:
         return names
 
     async def read(self, name: str) -> bytes:
-        """Return the object `name`. Raises ObjectMissing, StorageFailed."""
+        """Return the object `name`; one that is in the trash is written again. Raises ObjectMissing, StorageFailed."""
+        try:
+            return await self._read(name)
+        except ObjectMissing as missing:
+            if not name.startswith(tuple(f"{folder}/" for folder in COLLECTED)):
+                raise
+            try:
+                data = await self._read(in_trash(name))
+            except ObjectMissing:
+                raise missing from None
+        with suppress(StorageFailed):  # whoever may only read has it all the same
+            await self.replace(name, data)
+        return data
+
+    async def entries(self, folder: str) -> AsyncGenerator[list[Entry]]:
+        """Yield the objects below `folder`, in any order, at most LISTED_AT_ONCE at a time. Raises StorageFailed.
+
+        What is written or moved meanwhile may be there or not.
+        """
+        pages = self._folder_pages(folder) if self._folder is not None else self._bucket_pages(folder)
+        try:
+            while True:
+                async with self._typed_errors("list", folder):
+                    page = await anext(pages, None)
+                if page is None:
+                    return
+                yield page
+        except ObjectMissing:  # there is no such folder
+            return
+        finally:
+            await pages.aclose()
+
+    async def entry(self, name: str) -> Entry | None:
+        """Return what a listing would say of the object `name`; None where it is missing. Raises StorageFailed."""
+        try:
+            async with self._typed_errors("read", name):
+                return Entry(name, *(await self._facts(name)))
+        except ObjectMissing:
+            return None
+
+    async def to_trash(self, name: str) -> None:
+        """Move the object `name` to the trash, where it counts as written now; nothing where it is missing.
+
+        Whoever writes it at that moment may find it moved: `read` still finds it. Raises StorageFailed.
+        """
+        with suppress(ObjectMissing):
+            async with self._typed_errors("move", name):
+                await self._move(name, in_trash(name))
+
+    async def from_trash(self, name: str) -> None:
+        """Write the object `name` again from its copy in the trash, which stays there. Raises StorageFailed."""
+        with suppress(ObjectMissing):
+            await self.replace(name, await self._read(in_trash(name)))
+
+    async def empty_trash_of(self, name: str) -> None:
+        """Delete the copy of the object `name` in the trash for good. Raises StorageFailed."""
+        with suppress(ObjectMissing):
+            async with self._typed_errors("delete", name):
+                await self._delete(in_trash(name))
+
+    async def _read(self, name: str) -> bytes:
         async with self._typed_errors("read", name):
             if self._folder is not None:
                 return (await asyncio.to_thread(self._folder.read, name))[0]
             result = await obstore.get_async(self._bucket(), name)
             return bytes(await result.bytes_async())
+
+    async def _move(self, name: str, to: str) -> None:
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.move, name, to)
+        else:
+            await obstore.copy_async(self._bucket(), name, to)
+            await obstore.delete_async(self._bucket(), name)
+
+    async def _delete(self, name: str) -> None:
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.delete, name)
+        else:
+            await obstore.delete_async(self._bucket(), name)
+
+    async def _folder_pages(self, prefix: str) -> AsyncGenerator[list[Entry]]:
+        folder = self._folder
+        assert folder is not None  # noqa: S101  # for type checkers
+        facts = await asyncio.to_thread(folder.entries, prefix)
+        while page := await asyncio.to_thread(lambda: list(islice(facts, LISTED_AT_ONCE))):
+            yield [Entry(name, size, datetime.fromtimestamp(written, UTC)) for name, size, written in page]
+
+    async def _bucket_pages(self, prefix: str) -> AsyncGenerator[list[Entry]]:
+        listing = obstore.list(self._bucket(), prefix, chunk_size=LISTED_AT_ONCE)  # pyright: ignore[reportUnknownMemberType]  # as above
+        async for chunk in listing:
+            yield [Entry(each["path"], each["size"], each["last_modified"]) for each in chunk]
 
     async def _facts(self, name: str) -> tuple[int, datetime]:
         """Return the size of the object `name`, and when it was written."""
@@ -140,7 +251,7 @@ class Objects:
             PermissionDeniedError,
         ):  # S3 reports a missing object as the latter if the caller may not list
             return False
-        return actual_size == size and datetime.now(UTC) - written < RENEWED_AFTER
+        return actual_size == size and self._clock() - written < RENEWED_AFTER
 
     @asynccontextmanager
     async def _typed_errors(self, what: str, name: str) -> AsyncGenerator[None]:
@@ -182,6 +293,11 @@ class Objects:
                 else:
                     self._store = from_url(self.url, retry_config={"retry_timeout": RETRY_TIMEOUT})
             return self._store
+
+
+def in_trash(name: str) -> str:
+    """Return the name of an object in the trash."""
+    return f"{TRASH}/{name}"
 
 
 @cache

@@ -32,13 +32,14 @@ AGENTS = (
     "codec-server",
 )
 SERVERS = ("models", "mcp", "mcp-serve", "setup", "doctor")
-COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session", "deploy")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session", "deploy", "storage")
 AT_ONCE = 3
 """So many calls run at the same time."""
 
 ACTIONS = {
     "session": ("show", "stop", "clear", "suspend", "resume", "close", "change"),
     "deploy": ("status", "promote", "ramp", "drain"),
+    "storage": ("gc",),
 }
 
 

@@ -1,0 +1,60 @@
+"""Which namespaces use a store: every worker registers its own at its start, and a garbage collection reads them all.
+
+    namespaces/ID   of a namespace's id on its server: {"namespace": NAME, "address": HOST:PORT}
+
+Whoever collected garbage without the runs of one of them would delete what those refer to.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client as TemporalClient
+
+from holdfast.connection.rpc_errors import answered
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.storage.object_store import Objects
+
+NAMESPACES: Final = "namespaces"
+
+NAMESPACES_MAX: Final = 10_000
+"""How many namespaces of one store are read."""
+
+
+class StoreUser(NamedTuple):
+    """A namespace whose workers use the store."""
+
+    id: str
+    namespace: str
+    address: str
+
+
+async def store_user(temporal: TemporalClient, namespace: str | None = None) -> StoreUser:
+    """Return a namespace of the connection's server, its own by default. Raises ServerUnavailable."""
+    request = DescribeNamespaceRequest(namespace=namespace or temporal.namespace)
+    described = await answered(temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT))
+    info = described.namespace_info
+    return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
+
+
+async def register(temporal: TemporalClient, objects: Objects) -> None:
+    """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed."""
+    user = await store_user(temporal)
+    document = {"namespace": user.namespace, "address": user.address}
+    await objects.replace(f"{NAMESPACES}/{quote(user.id, safe='')}", json.dumps(document).encode())
+
+
+async def registered(objects: Objects) -> tuple[StoreUser, ...]:
+    """Return the namespaces that use the store. Raises StorageFailed."""
+    users: list[StoreUser] = []
+    for name in await objects.names(NAMESPACES, NAMESPACES_MAX):
+        try:
+            document: Any = json.loads(await objects.read(name))
+            namespace, address = str(document["namespace"]), str(document["address"])
+        except (ValueError, KeyError, TypeError):
+            namespace, address = "?", "?"
+        users.append(StoreUser(unquote(name.rpartition("/")[2]), namespace, address))
+    return tuple(users)
