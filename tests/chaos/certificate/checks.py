@@ -170,7 +170,7 @@ def _stripped(value: object, unknown: frozenset[str], lost: frozenset[str]) -> o
     fields = cast("dict[str, object]", value)
     call = fields.get("call")
     if isinstance(call, dict) and "outcome" in fields and cast("dict[str, object]", call).get("id") in unknown:
-        return {"id": fields["id"], "call": call}
+        return {"id": fields["id"], "call": cast("object", call)}
     if fields.get("role") == "tool" and fields.get("tool_call_id") in unknown:
         return {"role": "tool", "tool_call_id": fields["tool_call_id"]}
     return {

@@ -26,8 +26,8 @@ class Actor(Protocol):
         """Return the ids of the calls that wait for a person; none where nobody answers."""
         ...
 
-    async def approve(self, call_id: str) -> None:
-        """Allow a call."""
+    async def approve(self, call_id: str) -> bool:
+        """Allow a call; return whether that was taken."""
         ...
 
     async def stop(self, mode: StopMode) -> None:
@@ -45,14 +45,18 @@ async def act(scene: Scene, actor: Actor, endpoint: FakeOpenAI, ledger: Path) ->
         await _come(deed, actor, endpoint, ledger)
         match deed.do:
             case "approve":
-                for call_id in await actor.waiting():
-                    await actor.approve(call_id)
+                while not await _approved(actor):  # noqa: ASYNC110  # nobody tells that it waits again
+                    await asyncio.sleep(LOOK_SECONDS)
             case "inject":
                 await actor.inject(deed.text)
             case "open":
                 gate_of(ledger).touch()
             case "stop":
                 await actor.stop(deed.mode)
+
+
+async def _approved(actor: Actor) -> bool:
+    return any([await actor.approve(call_id) for call_id in await actor.waiting()])
 
 
 async def _come(deed: Deed, actor: Actor, endpoint: FakeOpenAI, ledger: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 from uuid import uuid4
 
 from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -88,6 +88,7 @@ class LiveRun:
         self.proxy: Proxy | None = Proxy(self.client.address) if self.proxied else None
         self.worker: WorkerProcess | None = None
         self._closing = AsyncExitStack()
+        self._acting: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -132,9 +133,10 @@ class LiveRun:
 
     async def close(self) -> None:
         """End everything."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._acting] if self._acting else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.histories.close()
         if self.proxy is not None:
             self.proxy.heal()
@@ -170,8 +172,7 @@ class LiveRun:
     def begin(self) -> asyncio.Task[tuple[AgentState, ...]]:
         """Begin it, follow it, and return the task whose result are the executions' final states."""
         self.histories.follow(self.workflow_id)
-        acting = act(self.scene, self, self.endpoint, self.ledger)
-        self._tasks.append(asyncio.create_task(acting))
+        self._acting = asyncio.create_task(act(self.scene, self, self.endpoint, self.ledger))
         if not self.scene.session:
             self._tasks.append(asyncio.create_task(self._watched(self.execution_id)))
         return asyncio.create_task(self._talked() if self.scene.session else self._ran())
@@ -222,7 +223,11 @@ class LiveRun:
                 return
 
     async def watched_to_the_end(self) -> None:
-        """Wait for the watcher; one that has met an error raises it."""
+        """Wait for the watcher; one that has met an error raises it, and so do people who have."""
+        if self._acting is not None:
+            if self._acting.done():
+                self._acting.result()
+            self._acting.cancel()
         await asyncio.gather(*self._tasks)
 
     # --- what people do in it
@@ -234,12 +239,11 @@ class LiveRun:
             return [each.call.id for each in page.head.waiting_calls]
         return ()
 
-    async def approve(self, call_id: str) -> None:
-        async def decide() -> Any:  # noqa: ANN401
-            with suppress(DecisionRefused):  # it was taken before, and the answer lost
-                return await self.own_client.decide(self.execution_id, call_id, Verdict(decision="approve", by=PERSON))
-
-        await persistently(decide)
+    async def approve(self, call_id: str) -> bool:
+        with suppress(DecisionRefused, *OUT_OF_REACH):  # it was taken before and the answer lost, or does not wait yet
+            verdict = Verdict(decision="approve", by=PERSON)
+            return await self.own_client.decide(self.execution_id, call_id, verdict)
+        return False
 
     async def stop(self, mode: StopMode) -> None:
         await persistently(lambda: self.own_client.stop(self.execution_id, REASON, mode=mode, source="local"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -60,8 +60,8 @@ class Table:
     @property
     def empty(self) -> list[str]:
         """The cells in which no fault has met a run: they show nothing."""
-        pairs = ((scene.name, fault) for scene in self.scenes for fault in self.faults)
-        return [f"{scene} under {fault}" for scene, fault in pairs if not self.cell(scene, fault).hits]
+        names = (scene.name for scene in self.scenes)
+        return [f"{name} under {fault}" for name in names for fault in self.faults if not self.cell(name, fault).hits]
 
     def rows(self) -> list[list[str]]:
         """Return the table with its heading and its sums."""
@@ -73,10 +73,9 @@ class Table:
         rows.append(["strikes in all", str(sum(self.events.values())), *sums])
         return rows
 
-    def total(self, name: str) -> int:
+    def total(self, figure: Callable[[Cell], int]) -> int:
         """Return the sum of a figure over all cells."""
-        values = (getattr(each, name) for each in self.cells.values())
-        return sum(len(value) if isinstance(value, list) else value for value in values)
+        return sum(map(figure, self.cells.values()))
 
 
 def plain(rows: Sequence[Sequence[str]]) -> str:

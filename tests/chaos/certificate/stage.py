@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
@@ -40,8 +40,13 @@ class Guest:
     limit: asyncio.Timeout
     strikes: list[Strike] = field(default_factory=list[Strike])
     over: bool = False
-    mending: bool = False
-    """A fault of its own is under way: it is not to be left half-way."""
+    mending: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    """Its own strikes: none is to be left half-way."""
+
+    def mend(self, strike: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Carry a strike out to its end."""
+        self.mending.append(asyncio.create_task(strike))
+        return self.mending[-1]
 
     def struck(self) -> None:
         """Note a strike, by what its histories hold now."""

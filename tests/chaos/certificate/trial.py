@@ -99,24 +99,20 @@ async def _ended(stage: Stage, guest: Guest, fault: Fault | None, aims: Sequence
         await asyncio.wait({ending, striking}, return_when=asyncio.FIRST_COMPLETED)
         if striking.done():
             striking.result()
-        states = await ending
-        if not guest.mending:
-            striking.cancel()
-        await asyncio.gather(striking, return_exceptions=True)
-        return states
+        return await ending
     finally:
         for each in (ending, striking):
             each.cancel()
-        await asyncio.gather(ending, striking, return_exceptions=True)
+        await asyncio.gather(ending, striking, *guest.mending, return_exceptions=True)
 
 
 async def _strikes(stage: Stage, guest: Guest, fault: Fault | None, aims: Sequence[int]) -> None:
     for aim in sorted(aims):
         await guest.run.histories.reach(aim)
+        if guest.over:
+            return
         if fault is not None and not stage.has_struck(guest.run.scene.name, fault, aim):
-            guest.mending = True
-            await stage.strike(fault, guest)
-            guest.mending = False
+            await asyncio.shield(guest.mend(stage.strike(fault, guest)))
 
 
 async def _closed_at(run: LiveRun, states: Sequence[AgentState]) -> float:
