@@ -27,8 +27,7 @@ EARLY = Progress(at=0, events=9, ended_calls=frozenset(), answers={})
 
 
 @pytest.fixture
-async def baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Baseline:
-    monkeypatch.setenv("HOLDFAST_LEDGER", "")  # to be set anew, and back at the end
+async def baseline(tmp_path: Path) -> Baseline:
     return await baseline_of(PLAIN, tmp_path / "baseline")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
@@ -73,7 +74,11 @@ async def baseline_of(scene: Scene, folder: Path) -> Baseline:
     """Run the scene in this process. One at a time: its tools are told of their ledger by the environment."""
     await asyncio.to_thread(folder.mkdir)
     ledger = folder / "ledger.jsonl"
-    os.environ["HOLDFAST_LEDGER"] = str(ledger)
+    with patch.dict(os.environ, HOLDFAST_LEDGER=str(ledger)):
+        return await _alone(scene, folder, ledger)
+
+
+async def _alone(scene: Scene, folder: Path, ledger: Path) -> Baseline:
     async with FakeOpenAI(scene.model) as endpoint:
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
