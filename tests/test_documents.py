@@ -127,7 +127,8 @@ def test_the_comparison_tells_the_figures_of_the_benchmarks() -> None:
 def test_the_page_on_deploying_names_variables_and_options_that_there_are() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
     known = "".join((ROOT / name).read_text() for name in ("docs/cli.md", "deploy/README.md"))
-    assert len(names := set(re.findall(r"\b(?:HOLDFAST|TEMPORAL|OPENAI)_[A-Z_]+|--[a-z][a-z-]+", page))) > 10
+    names = set(re.findall(r"\b(?:HOLDFAST|TEMPORAL|OPENAI)_[A-Z_]+|--[a-z][a-z-]+", page))
+    assert len(names) > 10
     names -= {"--scale", "--build", "--from-file"}  # of Docker and kubectl
     assert {name for name in names if name not in known and not name.startswith("TEMPORAL_TLS_")} == set()
 

@@ -1,0 +1,118 @@
+"""The whole certificate: each scene undisturbed, then under each fault, many at once. Prints nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+
+from tests import forked
+from tests.chaos.certificate.baseline import Baseline, baseline_of
+from tests.chaos.certificate.report import Table
+from tests.chaos.certificate.scene import Scene
+from tests.chaos.certificate.stage import Fault, Stage
+from tests.chaos.certificate.trial import Outcome, trial
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a folder of its own in it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done. `every` K: each K-th event is struck, `per_run` of them in one run; `at`: those events alone.
+
+    `seconds` bounds the time: then each fault gets its share.
+    """
+
+    scenes: Sequence[Scene]
+    faults: Sequence[Fault]
+    seed: int
+    every: int = 1
+    per_run: int = 1
+    jobs: int = 4
+    seconds: float | None = None
+    at: tuple[int, ...] = ()
+
+
+Report = Callable[[Outcome], None]
+
+
+async def certify(plan: Plan, report: Report) -> Table:
+    """Carry the plan out; `report` is called with each trial as it ends."""
+    table = Table(plan.scenes, plan.faults)
+    forked.begin()
+    with tempfile.TemporaryDirectory(prefix="holdfast-certificate-", dir=MEMORY if MEMORY.is_dir() else None) as place:
+        folder = Path(place)
+        await asyncio.to_thread(forked.ready)
+        baselines = {each.name: await baseline_of(each, folder / f"baseline-{each.name}") for each in plan.scenes}
+        async with _stage(folder / "undisturbed", plan.seed) as stage:
+            for outcome in await _undisturbed(stage, plan, baselines):
+                table.events[outcome.scene] = outcome.events
+                report(outcome)
+                if outcome.problems:
+                    return table  # what is wrong without a fault is no fault's doing
+        for number, fault in enumerate(plan.faults):
+            share = None if plan.seconds is None else time.monotonic() + plan.seconds / len(plan.faults)
+            async with _stage(folder / fault, plan.seed + number) as stage:
+                await _under(stage, plan, fault, baselines, table, report, share)
+    return table
+
+
+@asynccontextmanager
+async def _stage(folder: Path, seed: int) -> AsyncGenerator[Stage]:
+    await asyncio.to_thread(folder.mkdir)
+    async with Stage(folder, random.Random(seed)) as stage:  # noqa: S311  # repeatable
+        yield stage
+
+
+async def _undisturbed(stage: Stage, plan: Plan, baselines: dict[str, Baseline]) -> list[Outcome]:
+    places = asyncio.Semaphore(plan.jobs)
+
+    async def one(scene: Scene) -> Outcome:
+        async with places:
+            return await trial(stage, scene, baselines[scene.name])
+
+    return await asyncio.gather(*(one(scene) for scene in plan.scenes))
+
+
+async def _under(  # what all trials share
+    stage: Stage,
+    plan: Plan,
+    fault: Fault,
+    baselines: dict[str, Baseline],
+    table: Table,
+    report: Report,
+    until: float | None,
+) -> None:
+    places = asyncio.Semaphore(plan.jobs)
+
+    async def one(scene: Scene, aims: Sequence[int]) -> None:
+        async with places:
+            if until is not None and time.monotonic() > until:
+                table.left_out += len(aims)
+                return
+            outcome = await trial(stage, scene, baselines[scene.name], fault, aims)
+            table.cell(scene.name, fault).note(outcome)
+            report(outcome)
+
+    await asyncio.gather(*(one(scene, aims) for scene, aims in trials(plan, fault, table.events)))
+
+
+def trials(plan: Plan, fault: Fault, events: dict[str, int]) -> Iterator[tuple[Scene, Sequence[int]]]:
+    """Yield the trials of a fault: scene by scene in turn, so that each has some when time is up."""
+    chance = random.Random(f"{plan.seed} {fault}")  # noqa: S311  # repeatable
+    columns: list[list[tuple[Scene, Sequence[int]]]] = []
+    for scene in plan.scenes:
+        aims = plan.at or range(1 + chance.randrange(plan.every), events[scene.name], plan.every)
+        count = -(-len(aims) // plan.per_run)
+        column: list[tuple[Scene, Sequence[int]]] = [(scene, aims[number::count]) for number in range(count)]
+        chance.shuffle(column)
+        columns.append(column)
+    for row in zip_longest(*columns):
+        yield from (each for each in row if each is not None)

@@ -1,0 +1,98 @@
+"""A TCP proxy between a worker and its server that can be cut and healed. Knows nothing of what it carries."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final, Literal, Self
+
+HOST: Final = "127.0.0.1"
+CHUNK_BYTES: Final = 64 * 1024
+
+Cut = Literal["stall", "reset"]
+"""`stall` lets nothing through, as a network that drops packets; `reset` closes and refuses connections."""
+
+
+class Proxy:
+    """Carries bytes between whoever connects and `address`; enter it to have it listen at `own_address`."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._target_port = int(port)
+        self._through = asyncio.Event()
+        self._through.set()
+        self._refuses = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, HOST, 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close_all()
+
+    @property
+    def own_address(self) -> str:
+        """Where it listens."""
+        assert self._server is not None
+        return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self, kind: Cut) -> int:
+        """Cut the connection; return how many connections that meets."""
+        met = len(self._writers) // 2
+        if kind == "reset":
+            self._refuses = True
+            self._close_all()
+        else:
+            self._through.clear()
+        return met
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        self._refuses = False
+        self._through.set()
+
+    def _close_all(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        with suppress(OSError, asyncio.CancelledError):
+            await self._carried(reader, writer)
+        writer.transport.abort()
+
+    async def _carried(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._through.wait()
+        if self._refuses:
+            return
+        their_reader, their_writer = await asyncio.open_connection(self._host, self._target_port)
+        pair = (writer, their_writer)
+        self._writers.update(pair)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(reader, their_writer))
+                both.create_task(self._pump(their_reader, writer))
+        except* OSError:
+            pass
+        finally:
+            self._writers.difference_update(pair)
+            their_writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            await self._through.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError("one side has ended")  # and so the other

@@ -1,0 +1,166 @@
+"""The certificate notices what it is for: each planted fault is told, and an undisturbed run passes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.agent.state import AgentState
+from holdfast.testing.ledger import Ledger, idempotency_key
+from tests.chaos.certificate.baseline import Baseline, baseline_of
+from tests.chaos.certificate.catalogue import SCENES
+from tests.chaos.certificate.certify import Plan, trials
+from tests.chaos.certificate.checks import Seen, Strike, problems
+from tests.chaos.certificate.histories import Progress
+from tests.chaos.certificate.report import BEGIN, END, Table, markdown, repeating, write
+from tests.chaos.certificate.trial import Outcome
+
+pytestmark = pytest.mark.timeout(120)
+
+PLAIN = SCENES["plain"]
+EARLY = Progress(at=0, events=9, ended_calls=frozenset(), answers={})
+
+
+@pytest.fixture
+async def baseline(tmp_path: Path) -> Baseline:
+    return await baseline_of(PLAIN, tmp_path / "baseline")
+
+
+@pytest.fixture
+async def seen(baseline: Baseline, tmp_path: Path) -> Seen:
+    """What there is to see of a run that went as the baseline did."""
+    again = await baseline_of(PLAIN, tmp_path / "run")
+    [state] = again.states
+    observed = {state.running.execution_id: again.observed}
+    return Seen(
+        scene=PLAIN,
+        baseline=baseline,
+        states=again.states,
+        strikes=(),
+        requests=again.requests,
+        clock_offset=time.time() - time.monotonic(),
+        ledger=tmp_path / "run" / "ledger.jsonl",
+        mcp_ledger=tmp_path / "mcp",
+        watched=observed,
+        read_again=observed,
+        session_events=(),
+        sink_file=None,
+    )
+
+
+def twice_paid(seen: Seen) -> Seen:
+    [key] = {each.key for each in Ledger(seen.ledger).entries(name="pay")}
+    Ledger(seen.ledger).append("tool", "pay", "started", key=key)
+    return seen
+
+
+def begun_after_its_end(seen: Seen) -> Seen:
+    [key] = {each.key for each in Ledger(seen.ledger).entries(name="note")}
+    strike = Strike(time.time() - 60, replace(EARLY, ended_calls=frozenset({key})))
+    return replace(seen, strikes=(strike,))
+
+
+def asked_again(seen: Seen) -> Seen:
+    struck_at = seen.requests[-1].started_at + 1
+    strike = Strike(time.time(), replace(EARLY, at=struck_at, answers={"noter": 1}))
+    late = replace(seen.requests[0], started_at=struck_at + 1)
+    return replace(seen, strikes=(strike,), requests=(*seen.requests, late))
+
+
+def message_lost(seen: Seen) -> Seen:
+    data = seen.states[0].to_dict()
+    data["context"]["store"]["sections"][-1]["messages"][-1]["content"] = "do"
+    return replace(seen, states=(AgentState.from_dict(data),))
+
+
+def event_lost(seen: Seen) -> Seen:
+    return replace(seen, read_again={each: events[:-1] for each, events in seen.read_again.items()})
+
+
+def event_doubled(seen: Seen) -> Seen:
+    return replace(seen, watched={each: (*events, events[-1]) for each, events in seen.watched.items()})
+
+
+def billed_more(seen: Seen) -> Seen:
+    return replace(seen, requests=(*seen.requests, replace(seen.requests[0], started_at=0)))
+
+
+def numbers_left_out(seen: Seen) -> Seen:
+    return replace(seen, session_events=((1, "run"), (3, "run")))
+
+
+def keys_changed(seen: Seen) -> Seen:
+    other = idempotency_key(seen.states[0].running.execution_id, 7, 0)
+    Ledger(seen.ledger).append("tool", "note", "started", key=other, detail={"text": "one"})
+    return seen
+
+
+async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None:
+    assert problems(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "told"),
+    [
+        (twice_paid, "a payment was begun 2 times"),
+        (begun_after_its_end, "note was begun again after its end had been recorded"),
+        (asked_again, "1 answered model calls of noter were made again"),
+        (message_lost, "messages"),
+        (event_lost, "the run's last event is"),
+        (event_doubled, "a watcher was told"),
+        (billed_more, "360 tokens are counted, 480 were billed"),
+        (numbers_left_out, "are numbered [1, 3]"),
+        (keys_changed, "note one has 2 keys"),
+    ],
+)
+async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen], told: str) -> None:
+    lines = problems(plant(seen))
+    assert any(told in line for line in lines), lines
+
+
+async def test_a_sink_that_leaves_an_event_out_is_told(seen: Seen, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    id_, at = seen.states[0].running.execution_id, "2026-01-01T00:00:00Z"
+    step = {"kind": "AgentStepStarted", "agent_id": id_, "execution_id": id_, "parent_agent_id": None, "at": at}
+    lines = [{"id": f"{id_}/{n}", "sequence": n, "version": 1, **step, "step_number": n} for n in (1, 3)]
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    [told] = problems(replace(seen, sink_file=file))
+    assert "are numbered [1, 3]" in told
+
+
+def test_every_event_has_its_strike_and_a_command_that_repeats_it() -> None:
+    plan = Plan([PLAIN, SCENES["stream"]], ["worker"], seed=1, per_run=4)
+    aims = {"plain": list[int](), "stream": list[int]()}
+    for scene, some in trials(plan, "worker", {"plain": 10, "stream": 6}):
+        assert len(some) <= 4
+        aims[scene.name] += some
+    assert {name: sorted(each) for name, each in aims.items()} == {"plain": [*range(1, 10)], "stream": [*range(1, 6)]}
+    outcome = Outcome("plain", "worker", (3, 7), (3,), 1, 12, 0, 0, ("broken",), 1.0)
+    assert repeating(outcome, 5) == (
+        "python -m tests.chaos.certificate --scenarios plain --faults worker --at 3,7 --seed 5 --per-run 2"
+    )
+
+
+def test_a_cell_without_a_strike_is_named_and_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
+    table = Table([PLAIN, SCENES["stream"]], ["worker"], {"plain": 12, "stream": 7})
+    table.cell("plain", "worker").note(Outcome("plain", "worker", (3, 7), (3, 8), 0, 12, 1, 0, (), 1.0))
+    assert table.empty == ["stream under worker"]
+    file = tmp_path / "page.md"
+    file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write(markdown(table, {"command": "`it`"}), file)
+    text = file.read_text()
+    assert "| plain | 12 | 2 / 2 |" in text
+    assert "old" not in text
+    assert (text.splitlines()[0], text.splitlines()[-1]) == ("before", "after")
+    with pytest.raises(ValueError, match="no place for the table"):
+        write("", _empty(tmp_path / "other.md"))
+
+
+def _empty(file: Path) -> Path:
+    file.touch()
+    return file
