@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -103,23 +103,28 @@ def _callable(toolset: Toolset) -> tuple[str, ...]:
     return (*(tool.name for tool in toolset.tools), SPAWN_TOOL, HANDOFF_TOOL)
 
 
-async def serve(
-    settings: Settings,
-    serving: WorkerSettings,
-    *,
-    attended: bool,
-    tools_only: bool,
-    sinks: Sequence[str] = (),
-    metrics: str | None = None,
-    chosen_model: str | None = None,
-    health: WorkerHealth | None = None,
-    version: DeploymentVersion | None = None,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let running calls end; with `attended`, also end with standard input.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What a worker is told besides its settings.
 
-    `metrics` is its endpoint's HOST:PORT, `chosen_model` the value of `--model`; `health` gets what it must check.
-    With a `version` the worker is a build of a deployment, and gets work once that is current.
+    It ends with its standard input if `attended`, and serves the tools of its task queue alone if `tools_only`. `model`
+    is the value of `--model`, `metrics` the HOST:PORT of the metrics. With a `version` it is a build of a deployment,
+    and gets work once that is current.
     """
+
+    attended: bool = False
+    tools_only: bool = False
+    sinks: Sequence[str] = ()
+    model: str | None = None
+    metrics: str | None = None
+    version: DeploymentVersion | None = None
+
+
+async def serve(
+    settings: Settings, serving: WorkerSettings, options: ServeOptions, health: WorkerHealth | None = None
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then let running calls end; `health` gets what it must check."""
+    tools_only, version, metrics = options.tools_only, options.version, options.metrics
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
@@ -132,8 +137,8 @@ async def serve(
     check_names(toolset.tools)
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
-    delivering = _sinks_for(sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, with_built_in(toolset), chosen_model, servers)
+    delivering = _sinks_for(options.sinks, tools_only=tools_only)
+    model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
     await _prepare_storage(client, objects)
@@ -156,7 +161,7 @@ async def serve(
             mcp=servers,
             version=version,
         )
-    stopping = _stop_signal(guardian, attended=attended)
+    stopping = _stop_signal(guardian, attended=options.attended)
     if health is not None:
         health.watch(workers.not_polling, server=partial(check_namespace, client), storage=partial(_probe, objects))
     async with guardian, workspaces, calls, workers:
@@ -356,11 +361,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         models_file=options.models,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(options, name) for name in OPTIONS})
-    ways = {"attended": options.attended, "tools_only": options.tools_only, "chosen_model": options.model}
-    version = version_from(settings.task_queue, options.build_id, options.deployment)
-    metrics, address = metrics_address(options.metrics), health_address(options.health)
-    serving_all = partial(serve, settings, serving, sinks=options.sinks, metrics=metrics, version=version, **ways)
-    asyncio.run(_with_health(address, serving_all))
+    told = ServeOptions(
+        attended=options.attended,
+        tools_only=options.tools_only,
+        sinks=options.sinks,
+        model=options.model,
+        metrics=metrics_address(options.metrics),
+        version=version_from(settings.task_queue, options.build_id, options.deployment),
+    )
+    asyncio.run(_with_health(health_address(options.health), partial(serve, settings, serving, told)))
     return 0
 
 

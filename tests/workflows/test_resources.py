@@ -163,7 +163,7 @@ async def test_the_worker_program_ends_with_the_name_of_what_does_not_open(
     monkeypatch.chdir(tmp_path)
     mine = replace(settings, modules=("failing_tools",))
     with pytest.raises(ResourceFailed, match="'database' could not be opened"):
-        await worker.serve(mine, WorkerSettings(), attended=False, tools_only=False)
+        await worker.serve(mine, WorkerSettings(), worker.ServeOptions())
 
 
 CLOSING = """
