@@ -85,6 +85,7 @@ FILES = 4
 """A request's: the three streams, and the line on which its process is told of."""
 
 _ASKING = threading.Lock()
+_BEGINNING = threading.Lock()
 
 
 class WarmWorker(WorkerProcess):
@@ -230,7 +231,8 @@ def _warm_environment() -> dict[str, str]:
 def begin() -> None:
     """Start the warm process, where the system allows forks; `ready` waits for it."""
     if sys.platform == "linux":
-        _begun()
+        with _BEGINNING:
+            _begun()
 
 
 def ready() -> None:
@@ -266,9 +268,14 @@ def _begun() -> tuple[socket.socket, str]:
     return ours, door
 
 
-@cache
 def _warm() -> _Warm:
-    """Return the warm process once its modules are imported."""
+    """Return the warm process once its modules are imported; many threads may ask at once."""
+    with _BEGINNING:
+        return _warmed()
+
+
+@cache
+def _warmed() -> _Warm:
     ours, door = _begun()
     assert select.select([ours], [], [], START_SECONDS_MAX)[0], "the warm process does not begin"
     names = ours.recv(REQUEST_BYTES_MAX)

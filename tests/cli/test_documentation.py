@@ -78,7 +78,11 @@ def test_every_command_has_its_section(helps: dict[str, str]) -> None:
 def test_every_action_is_told(helps: dict[str, str], command: str) -> None:
     offered = re.findall(r"^│ (\w+)  ", helps[command].split("Usage:")[1], flags=re.MULTILINE)
     assert tuple(offered) == ACTIONS[command]
-    assert tuple(row[0].strip("`").split()[0] for row in rows(f"holdfast {command}", 0)) == ACTIONS[command]
+    page = PAGE.read_text(encoding="utf-8")
+    if len(ACTIONS[command]) == 1:
+        assert f"## holdfast {command} {ACTIONS[command][0]}\n" in page
+    else:
+        assert tuple(row[0].strip("`").split()[0] for row in rows(f"holdfast {command}", 0)) == ACTIONS[command]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
