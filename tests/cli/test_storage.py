@@ -99,7 +99,8 @@ def age(store: Path, days: float) -> None:
     for folder in ("payloads", "results", "attachments", "trash"):
         for each in (store / folder).rglob("*"):
             if each.is_file():
-                os.utime(each, (time.time() - days * DAY,) * 2)
+                before = time.time() - days * DAY
+                os.utime(each, (before, before))
 
 
 def collect(project: Project, *options: str) -> dict[str, Any]:
