@@ -11,6 +11,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryResponse
 
+from holdfast.connection.data_directory import DataDirectory
 from holdfast.core.base.errors import Conflict, InvalidInput, PayloadRefused
 from holdfast.server.garbage import collector
 from holdfast.server.garbage.collection import Rules
@@ -40,7 +41,7 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
         raise Reached
 
     monkeypatch.setattr(collector, "store_user", store_user)
-    monkeypatch.setattr(collector.DataDirectory, "at", begin)
+    monkeypatch.setattr(DataDirectory, "at", begin)
     return Objects((tmp_path / "objects").as_uri())
 
 
