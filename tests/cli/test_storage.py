@@ -202,7 +202,7 @@ def test_a_collection_deletes_what_a_deleted_run_left_and_nothing_else(own: Proj
         told = own.run("send", agent_id, "and now?")
         assert told.out == "message 2\n", told
         asyncio.run(read_whole(settings, ended))
-        assert own.run("approve", waiting).code == 0
+        assert own.run("approve", waiting, "--yes").code == 0
         assert own.run("watch", waiting).code == 0
         state = own.run("show", waiting, "--json").document
         assert (state["status"], state["final_response"]) == ("completed", f"read {PARTS + 1}")
