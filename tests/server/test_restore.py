@@ -34,4 +34,4 @@ async def test_a_backup_that_is_restored_elsewhere_goes_on(settings: Settings, t
         with EmbeddedServer.start(backup, port=0, ui_port=0) as restored:
             there = replace(here, address=restored.address.address, storage=(backup / "objects").as_uri())
             async with worker(there, endpoint, ledger):
-                await work.goes_on(await Holdfast.connect(there), since=("since",))
+                await work.goes_on(await Holdfast.connect(there))
