@@ -132,8 +132,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, str | None, Set
     monkeypatch.setattr(worker, "_with_health", kept)
     assert worker.main(command[command.index("worker") + 1 :]) == 0
     [(address, serving)] = runs
-    told, serving_settings = serving.args
-    return address, serving.keywords["metrics"], told, serving_settings
+    told, serving_settings, options = serving.args
+    return address, options.metrics, told, serving_settings
 
 
 def test_our_own_program_takes_the_arguments_and_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
