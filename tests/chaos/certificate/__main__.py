@@ -13,7 +13,6 @@ import random
 import signal
 import sys
 import time
-import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -149,7 +148,6 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run the command and return its exit code."""
-    warnings.simplefilter("ignore")  # tools that an agent does not take
     try:
         return asyncio.run(_run(_arguments()))
     except (KeyboardInterrupt, asyncio.CancelledError):
