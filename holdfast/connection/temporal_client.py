@@ -49,6 +49,9 @@ CREATE_NAMESPACE: Final = "holdfast setup --create-namespace"
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
+LOST: Final = "transport error"
+"""How the SDK tells that a connection broke during a request, with the status UNKNOWN."""
+
 
 class CoreRuntime(Runtime):
     """The SDK's runtime of a process of ours; its workers tell the server that they are there."""
@@ -130,6 +133,8 @@ async def connect(
     except TimeoutError:
         raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
+        if error.status is RPCStatusCode.UNAVAILABLE or _line(error).startswith(LOST):
+            raise ServerUnreachable(f"the connection to {address} was lost ({_line(error)}); {remedy}") from None
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
         create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None

