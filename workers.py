@@ -176,11 +176,12 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     activities_of = partial(
         tool_activities, tools, results=results, spans=traces.spans, resources=resources, attachments=records
     )
+    runner, limits = AgentWorkflowRunner(observer=guardian), limits_of(model)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=WORKFLOWS,
-        workflow_runner=AgentWorkflowRunner(observer=guardian),
+        workflow_runner=runner,
         activities=[*ours, *activities_of(slots=slots)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
@@ -194,12 +195,11 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
         **_alike(serving, version, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
     )
-    parts = [agents]
+    parts = [giving_up(agents, runner)]
     if tools or mcp or settings.mcp_inline:
         queue = waiting_queue(settings.task_queue)
         activities = [*activities_of(), McpTools(pool, records, results=results, spans=traces.spans).call]
         parts.append(_activities_part(client, queue, activities, serving, serving.waiting_slots, heartbeats, version))
-    limits = limits_of(model)
     parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats, version)
     write_limits = partial(write_missing_limits, client, settings.task_queue, limits)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
@@ -207,6 +207,13 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices, write_limits)
     return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
+
+
+def giving_up(worker: Worker, runner: AgentWorkflowRunner) -> Worker:
+    """Return the worker, which removes from its cache what the runner's guard wants to have removed."""
+    # the SDK's core offers it and its Python part has no public name for it
+    runner.memory.give_up = worker._bridge_worker.request_workflow_eviction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return worker
 
 
 def _limited_parts(

@@ -16,7 +16,9 @@ workflows):
   once must not be the answer to an update: `workflows.shielding.locally`.)
 
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
-task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash.
+task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
+watched may be asked something before each of these attempts, and would never get on. So for a while after a failure
+(EVICTIONS_MAX) the worker gives up a run that it has read for a query: the next attempt comes with the whole history.
 """
 
 from __future__ import annotations
@@ -46,10 +48,16 @@ OLD_TIMES_MAX: Final = 3
 """How often in a row a run's task starts over because its time is an earlier one's; then the server's clock stands."""
 
 
+EVICTIONS_MAX: Final = 100
+"""After how many queries, at most, a run is given up once a task of it has started over: a watcher's of 25 s."""
+
+
 class RunTasks:
     """A run's latest tasks on this worker."""
 
     def __init__(self) -> None:
+        self.evictions_left = 0
+        """After how many further queries the run is given up."""
         self.old_times = 0
         """How many in a row have started over because of an old time."""
         self._lengths: dict[int, int] = {}
@@ -75,6 +83,8 @@ class TaskMemory:
 
     def __init__(self) -> None:
         self._runs: dict[str, RunTasks] = {}
+        self.give_up: Callable[[str], None] | None = None
+        """Has the worker remove a run from its cache; set once there is a worker."""
 
     def of(self, run_id: str) -> RunTasks:
         """Return a run's tasks; the run that came into the cache longest ago is forgotten when there are too many."""
@@ -89,12 +99,16 @@ class ReplayGuard:
     """Wraps a workflow's instance, and changes nothing but `activate`."""
 
     def __init__(
-        self, instance: WorkflowInstance, tasks: RunTasks, on_eviction: Callable[[], None] | None = None
+        self, instance: WorkflowInstance, memory: TaskMemory, run_id: str, on_eviction: Callable[[], None] | None
     ) -> None:
         self._instance = instance
-        self._tasks = tasks
+        self._memory = memory
+        self._run_id = run_id
+        self._tasks = memory.of(run_id)
         self._on_eviction = on_eviction
         self._time = self._length = self._live_length = 0
+        self._live = 0
+        """How many activations were no replay: one at most where the run came into the cache for a query."""
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
@@ -103,13 +117,13 @@ class ReplayGuard:
 
     @classmethod
     def of(
-        cls, instance: WorkflowInstance, tasks: RunTasks, on_eviction: Callable[[], None] | None = None
+        cls, instance: WorkflowInstance, memory: TaskMemory, run_id: str, on_eviction: Callable[[], None] | None = None
     ) -> WorkflowInstance:
         """Return the instance, guarded; `on_eviction` is called when it leaves the worker's cache.
 
-        `tasks` are the run's in the worker's `TaskMemory`.
+        `memory` is the worker's.
         """
-        return cast("WorkflowInstance", cls(instance, tasks, on_eviction))
+        return cast("WorkflowInstance", cls(instance, memory, run_id, on_eviction))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the SDK asks of an instance
         return getattr(self._instance, name)
@@ -124,12 +138,22 @@ class ReplayGuard:
         # the SDK delivers queries in an activation of their own
         if any(job.HasField("query_workflow") for job in act.jobs):
             self._queried_during = frozenset(self._local)
-            return self._instance.activate(act)
+            answer = self._instance.activate(act)
+            self._give_up_after_query()
+            return answer
+        self._live += not act.is_replaying
         if not self._is_in_step(act):
+            self._tasks.evictions_left = EVICTIONS_MAX
             return _started_over(act)
         completion = self._instance.activate(act)
         self._note_local(act, completion)
         return completion
+
+    def _give_up_after_query(self) -> None:
+        """Have the worker forget a run of which a task has started over, if a query may have brought it here."""
+        if self._live <= 1 and self._tasks.evictions_left and self._memory.give_up is not None:
+            self._tasks.evictions_left -= 1
+            self._memory.give_up(self._run_id)
 
     def _is_in_step(self, act: WorkflowActivation) -> bool:
         """Return whether a replay would get this activation, and the one before it, in the same order and time."""

@@ -85,11 +85,10 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
         instance, run_id = super().create_instance(det), det.info.run_id
-        tasks = self.memory.of(run_id)
         if self.observer is None:
-            return ReplayGuard.of(instance, tasks)
+            return ReplayGuard.of(instance, self.memory, run_id)
         self.observer.cache_run(det.info.workflow_id, run_id)
-        return ReplayGuard.of(instance, tasks, partial(self.observer.evict_run, run_id))
+        return ReplayGuard.of(instance, self.memory, run_id, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

@@ -19,6 +19,7 @@ from holdfast.client import Holdfast, Settings
 from tests.workflows.checker import Checker, check
 from tests.workflows.interleaver import BRANCHES, STEPS, Interleaver, repeat
 from tests.workflows.waiter import Waiter
+from workers import giving_up
 from workflows.replay_guard import STARTED_OVER
 from workflows.workflow_runner import AgentWorkflowRunner
 
@@ -89,6 +90,48 @@ async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_a
     await Replayer(workflows=[Waiter], workflow_runner=AgentWorkflowRunner()).replay_workflow(
         await handle.fetch_history()
     )
+
+
+class Observer:
+    """Notes which runs have left the cache."""
+
+    def __init__(self) -> None:
+        self.evicted: list[str] = []
+
+    def cache_run(self, workflow_id: str, run_id: str) -> None:
+        """Note nothing."""
+
+    def evict_run(self, run_id: str) -> None:
+        """Note that a run has left."""
+        self.evicted.append(run_id)
+
+
+async def test_a_run_whose_task_has_started_over_leaves_the_cache_after_a_query_and_goes_on(settings: Settings) -> None:
+    client = (await Holdfast.connect(settings)).temporal
+    queue, observer = settings.task_queue, Observer()
+    runner = AgentWorkflowRunner(observer=observer)
+
+    def worker() -> Worker:
+        return giving_up(Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=runner), runner)
+
+    async with gate(client, f"{queue}-gate") as opened:
+        async with worker():
+            id_ = str(uuid4())
+            handle: Any = await client.start_workflow(Waiter.run, f"{queue}-gate", id=id_, task_queue=queue)
+            await until(handle, lambda run: len(run.pending_activities) > 0)
+        run_id = str(handle.result_run_id)
+        observer.evicted.clear()
+        runner.memory.of(run_id).evictions_left = 1  # as after a task that started over
+        async with worker():
+            assert await handle.query(Waiter.updates) == 0
+            await until(handle, lambda _: observer.evicted == [run_id])
+            opened.set()
+            assert await handle.execute_update(Waiter.count) == 1
+            assert await handle.query(Waiter.updates) == 1
+            assert observer.evicted == [run_id], "once"
+            assert await handle.execute_update(Waiter.count) == 2
+            assert await handle.result() == 2
+    assert failures_in(await handle.fetch_history()) == []
 
 
 async def test_queries_during_local_activities_leave_a_history_that_replays(settings: Settings) -> None:

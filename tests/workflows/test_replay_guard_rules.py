@@ -9,7 +9,15 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-from workflows.replay_guard import OLD_TIMES_MAX, RUNS_MAX, STARTED_OVER, TIMES_MAX, ReplayGuard, TaskMemory
+from workflows.replay_guard import (
+    EVICTIONS_MAX,
+    OLD_TIMES_MAX,
+    RUNS_MAX,
+    STARTED_OVER,
+    TIMES_MAX,
+    ReplayGuard,
+    TaskMemory,
+)
 
 
 class Instance:
@@ -35,14 +43,16 @@ class Run:
     def __init__(self) -> None:
         self.memory = TaskMemory()
         self.evicted: list[bool] = []
+        self.given_up: list[str] = []
         self.evicted_and_back()
 
     def evicted_and_back(self, *, elsewhere: bool = False) -> None:
         """Begin anew with an instance that knows nothing."""
         self.instance = Instance()
         instance = cast("WorkflowInstance", self.instance)
-        tasks = (TaskMemory() if elsewhere else self.memory).of("run")
-        self.guard = ReplayGuard.of(instance, tasks, lambda: self.evicted.append(True))
+        memory = TaskMemory() if elsewhere else self.memory
+        memory.give_up = self.given_up.append
+        self.guard = ReplayGuard.of(instance, memory, "run", lambda: self.evicted.append(True))
 
     def told(
         self,
@@ -231,6 +241,47 @@ def test_of_a_run_the_latest_tasks_are_remembered() -> None:
     for number in range(TIMES_MAX + 1):
         tasks.began(number, number)
     assert tasks.times == tuple(range(1, TIMES_MAX + 1))
+
+
+def test_a_watched_run_gets_on_though_it_is_asked_before_each_attempt_at_its_task() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(9, signals=1, at=6), "beyond a task that failed on another worker"
+    assert run.asked(9)
+    assert run.given_up == [], "nothing has started over yet"
+    assert not run.told(11, updates=1)
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(11, signals=1, at=6)
+    assert run.asked(11)
+    assert run.given_up == ["run"], "the next attempt comes with the whole history"
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(11, signals=1, updates=1)
+
+
+def test_a_run_is_given_up_so_often_and_no_more() -> None:
+    run = Run()
+    assert run.told(3, begins=(1,))
+    assert run.asked(3)
+    assert not run.told(8, 1, signals=1)
+    for _ in range(EVICTIONS_MAX + 1):
+        run.evicted_and_back()
+        assert run.told(3, signals=1, replaying=True)
+        assert run.asked(3)
+    assert len(run.given_up) == EVICTIONS_MAX
+
+
+def test_a_run_that_goes_on_here_is_kept() -> None:
+    run = Run()
+    assert run.told(3, begins=(1,))
+    assert run.asked(3)
+    assert not run.told(8, 1, signals=1)
+    run.evicted_and_back()
+    assert run.told(8, signals=1)
+    assert run.told(14, signals=1)
+    assert run.asked(14)
+    assert run.given_up == []
 
 
 def test_a_servers_clock_that_stands_does_not_hold_a_run_up_for_ever() -> None:
