@@ -84,7 +84,7 @@ async def test_who_may_only_read_starts_nothing_and_is_told_so(
         await client.start(AgentDefinition(name="clerk"), "go")
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "no key": ({"TEMPORAL_API_KEY": None}, "check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY"),
     "a key of nobody": ({"TEMPORAL_API_KEY": "nobody"}, "the server refuses the credentials; check TEMPORAL_API_KEY"),
     "no certificate": (
