@@ -163,15 +163,14 @@ async def check_serving(health: Health, settings: Settings, server: ServerAddres
     assert any(each.startswith(f"{pid}@") for each in await pollers(client, settings.task_queue))
 
     with unreachable(str(settings.storage)):
-        answer = await health.until("/ready", lambda answer: answer != READY)
-        assert not_ready(answer).keys() == {"storage"}
-        assert "cannot write probe" in not_ready(answer)["storage"]
+        # a busy machine may be late with an answer of the other one, too: not for long
+        await health.until("/ready", lambda answer: not_ready(answer).keys() == {"storage"})
+        await health.until("/ready", lambda answer: "cannot write probe" in not_ready(answer).get("storage", ""))
         assert await health.get("/live") == LIVE
     await health.until("/ready", lambda answer: answer == READY)
 
     with frozen(server.pid):
-        answer = await health.until("/ready", lambda answer: answer != READY)
-        assert not_ready(answer).keys() == {"server"}
+        await health.until("/ready", lambda answer: not_ready(answer).keys() == {"server"})
         assert await health.get("/live") == LIVE
     await health.until("/ready", lambda answer: answer == READY)
 
