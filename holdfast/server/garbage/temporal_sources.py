@@ -107,32 +107,19 @@ class TemporalSource:
             self._progress(1)
 
     async def _pages(self) -> AsyncGenerator[list[WorkflowExecutionInfo]]:
-        token = b""
-        while True:
-            request = ListWorkflowExecutionsRequest(
-                namespace=self._user.namespace, page_size=LISTED_AT_ONCE, next_page_token=token
-            )
-            page = await self._answer(self._service.list_workflow_executions, request)
+        request = ListWorkflowExecutionsRequest(namespace=self._user.namespace, page_size=LISTED_AT_ONCE)
+        async for page in self._paged(self._service.list_workflow_executions, request):
             yield list(page.executions)
-            token = page.next_page_token
-            if not token:
-                return
 
     async def _histories(self, execution: WorkflowExecution) -> AsyncGenerator[History]:
-        token = b""
-        while True:
-            request = GetWorkflowExecutionHistoryRequest(
-                namespace=self._user.namespace, execution=execution, next_page_token=token, skip_archival=True
-            )
-            page = await self._answer(self._service.get_workflow_execution_history, request, missing_is_none=True)
-            if page is None:  # deleted meanwhile
-                return
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._user.namespace, execution=execution, skip_archival=True
+        )
+        call = self._service.get_workflow_execution_history
+        async for page in self._paged(call, request, missing_is_none=True):  # it may be deleted meanwhile
             yield page.history
             for blob in page.raw_history:
                 yield History.FromString(blob.data)
-            token = page.next_page_token
-            if not token:
-                return
 
     async def _description(self, execution: WorkflowExecution) -> Message | None:
         request = DescribeWorkflowExecutionRequest(namespace=self._user.namespace, execution=execution)
@@ -142,33 +129,16 @@ class TemporalSource:
         return description
 
     async def _schedules(self, marks: MarkFile) -> None:
-        token = b""
-        while True:
-            request = ListSchedulesRequest(
-                namespace=self._user.namespace, maximum_page_size=LISTED_AT_ONCE, next_page_token=token
-            )
-            page = await self._answer(self._service.list_schedules, request, optional=True)
-            if page is None:
-                return
+        request = ListSchedulesRequest(namespace=self._user.namespace, maximum_page_size=LISTED_AT_ONCE)
+        async for page in self._paged(self._service.list_schedules, request, optional=True):
             for each in page.schedules:
                 asked = DescribeScheduleRequest(namespace=self._user.namespace, schedule_id=each.schedule_id)
-                schedule = await self._answer(self._service.describe_schedule, asked, missing_is_none=True)
-                if schedule is not None:
-                    marks.mark(await self._reader.in_message(schedule))
-            token = page.next_page_token
-            if not token:
-                return
+                await self._mark_described(marks, self._service.describe_schedule, asked)
 
     async def _activities(self, marks: MarkFile) -> None:
         """Mark what activities without a workflow refer to: programs of others may start some with our converter."""
-        token = b""
-        while True:
-            request = ListActivityExecutionsRequest(
-                namespace=self._user.namespace, page_size=LISTED_AT_ONCE, next_page_token=token
-            )
-            page = await self._answer(self._service.list_activity_executions, request, optional=True)
-            if page is None:
-                return
+        request = ListActivityExecutionsRequest(namespace=self._user.namespace, page_size=LISTED_AT_ONCE)
+        async for page in self._paged(self._service.list_activity_executions, request, optional=True):
             for each in page.executions:
                 asked = DescribeActivityExecutionRequest(
                     namespace=self._user.namespace,
@@ -179,12 +149,30 @@ class TemporalSource:
                     include_heartbeat_details=True,
                     include_last_failure=True,
                 )
-                described = await self._answer(self._service.describe_activity_execution, asked, missing_is_none=True)
-                if described is not None:
-                    marks.mark(await self._reader.in_message(described))
-            token = page.next_page_token
-            if not token:
+                await self._mark_described(marks, self._service.describe_activity_execution, asked)
+
+    async def _mark_described(self, marks: MarkFile, call: Callable[..., Any], request: Message) -> None:
+        described = await self._answer(call, request, missing_is_none=True)
+        if described is not None:
+            marks.mark(await self._reader.in_message(described))
+
+    async def _paged(
+        self,
+        call: Callable[..., Any],
+        request: Any,  # noqa: ANN401  # one with a page token
+        *,
+        missing_is_none: bool = False,
+        optional: bool = False,
+    ) -> AsyncGenerator[Any]:
+        """Yield the pages of an answer; the other arguments are those of `_answer`."""
+        while True:
+            page = await self._answer(call, request, missing_is_none=missing_is_none, optional=optional)
+            if page is None:
                 return
+            yield page
+            if not page.next_page_token:
+                return
+            request.next_page_token = page.next_page_token
 
     async def _answer(
         self,
