@@ -49,7 +49,7 @@ OLD_TIMES_MAX: Final = 3
 
 
 EVICTIONS_MAX: Final = 100
-"""After how many queries, at most, a run is given up once a task of it has started over: a watcher's of 25 s."""
+"""How often, at most, a query has a run given up after one of its tasks has started over."""
 
 
 class RunTasks:
