@@ -104,8 +104,8 @@ def test_who_is_not_there_or_says_nothing_is_told_so() -> None:
 
 def test_an_address_with_a_user_in_it_is_asked_without(server: str) -> None:
     before = len(Handler.asked)
-    facts = asked(server.replace("http://", "http://ada:hunter2@") + "/page?token=abc")
+    facts = asked(server.replace("http://", "http://ada:hunter2@") + "/page?token=canary")
     assert facts.status == 200
-    assert Handler.asked[before][0] == "/page/models?token=abc"
+    assert Handler.asked[before][0] == "/page/models?token=canary"
     assert "hunter2" not in repr(facts)
-    assert "abc" not in repr(facts)
+    assert "canary" not in repr(facts)
