@@ -131,9 +131,23 @@ class Postgres:
 
     def query(self, statement: str, database: str = DATABASES[0]) -> list[list[str]]:
         """Return the rows of a statement, every value as text."""
-        command = [program("psql"), "--no-psqlrc", "--csv", "--tuples-only", "-c", statement, self._url(database)]
-        rows = subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout
-        return [line.split(",") for line in rows.splitlines()]
+        return [line.split(",") for line in self.psql(database, statement).splitlines()]
+
+    def psql(self, database: str, *commands: str) -> str:
+        """Return what psql prints for these commands of one connection, as CSV without a header."""
+        told = [
+            program("psql"),
+            "--no-psqlrc",
+            "--csv",
+            "--tuples-only",
+            "--quiet",
+            *(f"--command={each}" for each in commands),
+        ]
+        done = subprocess.run(
+            [*told, self._url(database)], check=False, capture_output=True, text=True, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def _prepare(self) -> None:
         (self.folder / "password").write_text(PASSWORD)

@@ -66,8 +66,14 @@ async def by_dumps(source: Postgres, folder: Path, between: Callable[[], Awaitab
     target = Postgres(free_port())
     for database in DATABASES:
         await asyncio.to_thread(target.restore, database, folder / database)
-    known = ",".join(f"'{run}'" for [run] in target.query("SELECT encode(run_id, 'hex')::uuid FROM executions", runs))
-    target.query(f"DELETE FROM executions_visibility WHERE run_id NOT IN ({known})", listed)  # noqa: S608  # ours
+    known = folder / "runs.txt"
+    known.write_text(target.psql(runs, "COPY (SELECT encode(run_id, 'hex')::uuid FROM executions) TO STDOUT"))
+    target.psql(
+        listed,
+        "CREATE TEMP TABLE runs (run_id uuid)",
+        f"\\copy runs FROM {known}",
+        "DELETE FROM executions_visibility WHERE run_id::uuid NOT IN (SELECT run_id FROM runs)",
+    )
     return target
 
 
