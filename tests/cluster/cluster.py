@@ -162,8 +162,7 @@ class Cluster:
     def turn_to(self, postgres: Postgres) -> None:
         """Have the server work with another PostgreSQL: new connections go there, and the old ones end."""
         self.postgres = postgres
-        self.database.targets = [postgres.address]
-        self.database.drop()
+        self.database.turn_to(postgres.address)
 
     def shards(self) -> list[Shard]:
         """Return the shards that have been acquired, as the database has them."""

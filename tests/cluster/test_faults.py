@@ -51,9 +51,9 @@ def cut_off(cluster: Cluster) -> None:
 
 def slowed(cluster: Cluster) -> None:
     """Make every statement take a tenth of a second longer."""
-    cluster.database.delay_seconds = SLOW_SECONDS
+    cluster.database.slow(SLOW_SECONDS)
     time.sleep(DOWN_SECONDS * 5)
-    cluster.database.delay_seconds = 0.0
+    cluster.database.slow(0)
 
 
 FAULTS: Final[dict[str, Deed]] = {
