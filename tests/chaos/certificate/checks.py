@@ -320,7 +320,7 @@ def _event_problems(seen: Seen) -> Iterator[str]:
             if not same:
                 missing, more = Counter(theirs) - Counter(mine), Counter(mine) - Counter(theirs)
                 yield f"other events than undisturbed: without {dict(missing)}, with {dict(more)}, or in another order"
-    yield from _sequence_problems("the session", seen.session_events)
+    yield from sequence_problems("the session", seen.session_events)
 
 
 def _other(told: Sequence[AnyObserved], again: Sequence[AnyObserved]) -> str:
@@ -341,7 +341,7 @@ def _event(event: AnyObserved) -> dict[str, Any]:
     return to_dict(NumberedEvent(1, event))
 
 
-def _sequence_problems(whose: str, events: Iterable[tuple[int, str]]) -> Iterator[str]:
+def sequence_problems(whose: str, events: Iterable[tuple[int, str]]) -> Iterator[str]:
     """Check that the events of each stream are numbered from 1 on, without a gap."""
     streams = defaultdict[str, list[int]](list)
     for sequence, stream in events:
@@ -364,7 +364,7 @@ def sink_problems(file: Path) -> Iterator[str]:
         for each in numbered
     ]
     pairs = sorted(zip((each.sequence for each in numbered), streams, strict=True))
-    yield from _sequence_problems("the sink", pairs)
+    yield from sequence_problems("the sink", pairs)
 
 
 def delivered_ends(file: Path) -> int:
