@@ -70,9 +70,9 @@ async def by_dumps(source: Postgres, folder: Path, between: Callable[[], Awaitab
     known.write_text(target.psql(runs, "COPY (SELECT encode(run_id, 'hex')::uuid FROM executions) TO STDOUT"))
     target.psql(
         listed,
-        "CREATE TEMP TABLE runs (run_id uuid)",
+        "CREATE TEMP TABLE runs (run_id char(64))",
         f"\\copy runs FROM {known}",
-        "DELETE FROM executions_visibility WHERE run_id::uuid NOT IN (SELECT run_id FROM runs)",
+        "DELETE FROM executions_visibility WHERE run_id NOT IN (SELECT run_id FROM runs)",
     )
     return target
 
