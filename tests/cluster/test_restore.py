@@ -22,13 +22,13 @@ from tests.restoring import FRIEND, Work, copied_store, script
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
-SPEAKERS: Final = 10
-ANSWERED_BEFORE: Final = 3
+SPEAKERS: Final = 6
+ANSWERED_BEFORE: Final = 2
 """How many answers each of them has before the backup begins."""
 
 SAID_MAX: Final = 200
 RUNNING: Final = "ExecutionStatus = 'Running'"
-LISTED_SECONDS_MAX: Final = 60.0
+LISTED_SECONDS_MAX: Final = 300.0
 POLL_SECONDS: Final = 0.2
 
 
