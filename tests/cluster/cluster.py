@@ -124,6 +124,8 @@ class Cluster:
     """The addresses of a role's processes, by their number."""
     stack: ExitStack
     """Ends with the cluster."""
+    standby: Postgres | None = None
+    """A replica that can take over."""
     nodes: dict[str, list[Program]] = field(default_factory=dict[str, list[Program]])
 
     @property
