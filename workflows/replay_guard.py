@@ -52,7 +52,7 @@ OLD_TIMES_MAX: Final = 3
 
 
 EVICTIONS_MAX: Final = 100
-"""How often, at most, a query has a run given up after one of its tasks has started over for the first time in a row."""
+"""How often, at most, a query has a run given up after one of its tasks has started over once."""
 
 DOUBLINGS_MAX: Final = 10
 """How often that number doubles as a run's task starts over in a row: to 10,000 queries a second between attempts."""

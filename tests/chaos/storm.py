@@ -1,7 +1,7 @@
 """Faults for some time, then quiet: workers and a server that die again and again, and what their sessions come to.
 
-`python -m tests.chaos.storm --sessions 5000 --turns 3` runs one from a shell. It prints a line each ten seconds, what is
-wrong, and the figures; the exit code is 0 when everything held and faults of both kinds have met.
+`python -m tests.chaos.storm --sessions 5000 --turns 3` runs one from a shell. It prints a line each ten seconds, what
+is wrong, and the figures; the exit code is 0 when everything held and faults of both kinds have met.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
-from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.server.worker_process import worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from tests import forked
 from tests.chaos.certificate.certify import MEMORY

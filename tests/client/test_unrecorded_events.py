@@ -68,7 +68,10 @@ async def _asked_before_the_task(
             await asyncio.sleep(LOOK_SECONDS)  # nobody tells of it
     async with served(settings, ledger, script, till) as after:
         pages: list[EventsPage] = await asyncio.gather(*asking)
-        watched = [each async for each in after.client.watch(execution_id) if isinstance(each, Observed)]
+        watched: list[Observed] = []
+        async for each in after.client.watch(execution_id):
+            if isinstance(each, Observed):
+                watched.append(each)  # noqa: PERF401  # of the wider type
         await replayed(client, execution_id)
     return [*pages[0].events], [*pages[1].events], watched
 

@@ -163,11 +163,11 @@ def given_up(seen: Seen, state: AgentState) -> list[str]:
         begun.setdefault(each.key, each.at)
     calls: list[str] = []
     for step in state.steps:
-        for index, each in enumerate(step.tool_executions):
-            if each.error and each.error.type == WORKER_LOST:
+        for index, execution in enumerate(step.tool_executions):
+            if execution.error and execution.error.type == WORKER_LOST:
                 key = idempotency_key(state.running.execution_id, step.number, index)
                 met = sum(key in begun and strike.at >= begun[key] for strike in seen.strikes)
-                calls += [each.call.id] if met >= DEATHS_MAX else []
+                calls += [execution.call.id] if met >= DEATHS_MAX else []
     return calls
 
 
