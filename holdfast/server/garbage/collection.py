@@ -52,7 +52,7 @@ assert timedelta(hours=UNUSED_HOURS_MIN) > RENEWED_AFTER  # noqa: S101  # else w
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How old is old enough: to go into the trash, and to be deleted from it. A `dry_run` changes no object but CLOCK."""
+    """How old is old enough: to go into the trash, and to be deleted from it. A `dry_run` changes CLOCK alone."""
 
     unused: timedelta = timedelta(hours=UNUSED_HOURS)
     trash: timedelta = timedelta(hours=TRASH_HOURS)
