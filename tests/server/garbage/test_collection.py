@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
+import signal
+import sys
 import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -60,7 +67,12 @@ class Store:
         return {each for each in files if each != CLOCK}
 
     async def collect(
-        self, *sources: Source, dry_run: bool = False, objects: Objects | None = None, ahead: float = 0
+        self,
+        *sources: Source,
+        dry_run: bool = False,
+        objects: Objects | None = None,
+        ahead: float = 0,
+        phase: Callable[[str], None] = lambda _: None,
     ) -> Report:
         """Collect, by a clock that is so many hours ahead of the folder's."""
         store = StoreSource(objects or self.objects, ReferenceReader(None), lambda _: None)
@@ -68,7 +80,7 @@ class Store:
             collection = Collection(
                 objects or self.objects, store, sources, Rules(dry_run=dry_run), lambda: time.time() + ahead * HOUR
             )
-            report = await collection.run(marks, lambda _: None)
+            report = await collection.run(marks, phase)
             marks.remove()
         return report
 
@@ -175,3 +187,71 @@ async def test_files_of_others_stay_and_are_in_nobodys_way(store: Store) -> None
     assert all(each in there or in_trash(each) in there for each in strange)
     assert report.trashed_names == []
     assert report.deleted_names == []
+
+
+PHASES = 7
+
+
+class Killed(Objects):
+    """A store whose collection is killed at its nth change: before it, or right behind it."""
+
+    def __init__(self, url: str, change: int, *, behind: bool) -> None:
+        super().__init__(url)
+        self._left = 2 * change + behind
+
+    async def to_trash(self, name: str) -> None:
+        self._maybe()
+        await super().to_trash(name)
+        self._maybe()
+
+    async def from_trash(self, name: str) -> None:
+        self._maybe()
+        await super().from_trash(name)
+        self._maybe()
+
+    async def empty_trash_of(self, name: str) -> None:
+        self._maybe()
+        await super().empty_trash_of(name)
+        self._maybe()
+
+    def _maybe(self) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+
+def _killed(work: Coroutine[Any, Any, object]) -> None:
+    """Do this in a process of its own, which must be killed in the middle of it."""
+    pid = os.fork()
+    if not pid:
+        with suppress(BaseException):
+            asyncio.run(work)
+        os._exit(0)
+    work.close()
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
+@pytest.mark.parametrize("kill", [*((phase, None) for phase in range(PHASES)), *((None, n) for n in range(0, 12, 2))])
+def test_a_collection_that_is_killed_anywhere_is_made_up_for_by_the_next(
+    tmp_path: Path, kill: tuple[int | None, int | None]
+) -> None:
+    phase, change = kill
+    for each in ("undisturbed", "killed"):
+        (tmp_path / each).mkdir()
+    undisturbed, store = Store(tmp_path / "undisturbed"), Store(tmp_path / "killed")
+    source = _everything(undisturbed), _everything(store)
+    for _ in range(2):  # the second one deletes the copies of what the first has taken out
+        asyncio.run(undisturbed.collect(source[0]))
+    phases = itertools.count()
+
+    def at(_: str) -> None:
+        if next(phases) == phase:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    objects = Killed(store.objects.url, change, behind=change % 4 == 0) if change is not None else None
+    _killed(store.collect(source[1], objects=objects, phase=at))
+    assert asyncio.run(store.collect(source[1])).resumed
+    asyncio.run(store.collect(source[1]))
+    assert store.names() == undisturbed.names()
