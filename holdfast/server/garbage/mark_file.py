@@ -120,15 +120,26 @@ class MarkFile:
         self.database.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?)", objects)
 
     def next_followed(self, limit: int) -> list[Listed]:
-        """Return the objects of at most `limit` marks whose content is not searched yet; they count as searched now."""
+        """Return the objects of at most `limit` marks whose content is not searched yet; `followed` is to be called."""
         unsearched = (
             "SELECT DISTINCT o.key FROM object o JOIN mark m ON m.key = o.key "
             "WHERE m.followed = 0 AND length(o.key) = ? LIMIT ?"
         )
         keys: list[tuple[bytes]] = self.database.execute(unsearched, (DIGEST_BYTES, limit)).fetchall()
-        self.database.executemany("UPDATE mark SET followed = 1 WHERE key = ?", keys)
         chosen = "SELECT name, trash, key, size, written FROM object WHERE key = ?"
         return [_listed(row) for key in keys for row in self.database.execute(chosen, key)]
+
+    def followed(self, objects: Iterable[Listed]) -> None:
+        """Take note that the content of these objects was searched; what they name must be marked."""
+        self.database.executemany("UPDATE mark SET followed = 1 WHERE key = ?", ((each.key,) for each in objects))
+
+    def has_unmarked(self, folder: str) -> bool:
+        """Return whether an object of a folder is not marked, outside the trash or in it."""
+        found = (
+            "SELECT 1 FROM object o LEFT JOIN mark m ON m.key = o.key "
+            "WHERE o.name BETWEEN ? AND ? AND m.key IS NULL LIMIT 1"
+        )
+        return self.database.execute(found, (f"{folder}/", f"{folder}0")).fetchone() is not None
 
     def objects(self, *, marked: bool, trash: bool) -> Iterator[Listed]:
         """Yield the objects that are marked or not, in the trash or not; the lists must not change meanwhile."""

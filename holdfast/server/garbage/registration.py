@@ -11,10 +11,12 @@ import json
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from temporalio.api.enums.v1 import NamespaceState
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import answered
+from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.storage.object_store import Objects
 
@@ -22,6 +24,9 @@ NAMESPACES: Final = "namespaces"
 
 NAMESPACES_MAX: Final = 10_000
 """How many namespaces of one store are read."""
+
+UNKNOWN: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+"""What a server says of the id of a namespace that is not its own, or not ours to know."""
 
 
 class StoreUser(NamedTuple):
@@ -37,6 +42,24 @@ async def store_user(temporal: TemporalClient, namespace: str | None = None) -> 
     request = DescribeNamespaceRequest(namespace=namespace or temporal.namespace)
     described = await answered(temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT))
     info = described.namespace_info
+    return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
+
+
+async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
+    """Return the namespace of that id where the connection's server has it, and it was not deleted.
+
+    None as well where the server does not let us look. Raises ServerUnavailable.
+    """
+    request = DescribeNamespaceRequest(id=id_)
+    try:
+        described = await temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
+    except RPCError as error:
+        if error.status in UNKNOWN:
+            return None
+        raise refusal(error) from None
+    info = described.namespace_info
+    if info.state == NamespaceState.NAMESPACE_STATE_DELETED:
+        return None
     return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
 
 
