@@ -21,7 +21,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, TLSConfig
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.binaries import Binaries, built
+from tests.cluster.binaries import VERSION, Binaries, built
 from tests.cluster.credentials import SERVER_NAME, Authority, Claims, Pair
 from tests.cluster.postgres import DATABASES, PASSWORD, USER, Postgres
 from tests.cluster.processes import Program, environment
@@ -142,9 +142,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, shards: int = 16, security: Security | None = None) -> Generator[Cluster]:
+def cluster(
+    folder: Path, *, shards: int = 16, security: Security | None = None, version: str = VERSION
+) -> Generator[Cluster]:
     """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
-    binaries = built()
+    binaries = built(version)
     with ExitStack() as stack:
         postgres = Postgres(_free_port())
         stack.callback(postgres.stop)
@@ -199,20 +201,33 @@ def _environment(
 
 
 def _create_schema(binaries: Binaries, postgres: Postgres) -> None:
-    host, _, port = postgres.address.rpartition(":")
     for database in DATABASES:
-        tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
-        tool += ["--database", database]
-        for step in (
-            ["create-database"],
-            ["setup-schema", "--version", "0.0"],
-            ["update-schema", "--schema-name", SCHEMAS[database]],
-        ):
-            told = environment(SQL_PASSWORD=PASSWORD)
-            done = subprocess.run(
-                [*tool, *step], env=told, check=False, capture_output=True, text=True, timeout=SCHEMA_SECONDS_MAX
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+        _sql(binaries, postgres, database, "create-database")
+        _sql(binaries, postgres, database, "setup-schema", "--version", "0.0")
+    update_schema(binaries, postgres)
+
+
+def update_schema(binaries: Binaries, postgres: Postgres) -> dict[str, str]:
+    """Bring both databases to the schema of that version, and return the versions that they then have."""
+    versions: dict[str, str] = {}
+    for database in DATABASES:
+        _sql(binaries, postgres, database, "update-schema", "--schema-name", SCHEMAS[database])
+        [[versions[database]]] = postgres.query("SELECT curr_version FROM schema_version", database)
+    return versions
+
+
+def _sql(binaries: Binaries, postgres: Postgres, database: str, *step: str) -> None:
+    host, _, port = postgres.address.rpartition(":")
+    tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
+    done = subprocess.run(
+        [*tool, "--database", database, *step],
+        env=environment(SQL_PASSWORD=PASSWORD),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SCHEMA_SECONDS_MAX,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _hosts(network: int, roles: dict[str, int]) -> dict[str, list[str]]:
