@@ -10,15 +10,17 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from holdfast.client import Settings
+from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.stored_forms import RUN_INPUT, StoredForm
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import session_workflow_id
-from tests.sinks.delivering import LEAD, worker_with
+from tests.sinks.delivering import worker_with
 from workflows import continue_as_new
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 SECONDS_MAX = 120
+ADDER = AgentDefinition(name="adder", tools="all", llm=LLM(model="adder"))
 
 
 async def first_failure(handle: WorkflowHandle[Any, Any]) -> str:
@@ -37,13 +39,13 @@ async def test_a_run_waits_for_a_worker_that_reads_its_input(
     async with worker_with(settings) as client:
         with monkeypatch.context() as patch:
             patch.setattr(continue_as_new, "RUN_INPUT", older)
-            agent = await client.start(LEAD, "go")
-            handle = client.temporal.get_workflow_handle(agent.execution_id)
+            execution_id = await client.start(ADDER, "Add.")
+            handle = client.temporal.get_workflow_handle(execution_id)
             assert "the input of a run of format 1, and this Holdfast reads format 0" in await first_failure(handle)
             assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
         async with asyncio.timeout(SECONDS_MAX):
-            state = await agent.result()
-        assert state.messages[-1].text == "all done"
+            state = await client.result(execution_id)
+        assert state.messages[-1].text == "done"
 
 
 async def test_a_session_of_a_newer_holdfast_does_not_fail(settings: Settings) -> None:
