@@ -21,10 +21,14 @@ from temporalio.api.common.v1 import Payload
 
 from activities.records import RecordActivities
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.stored_forms import (
+    AGENT_STATE,
     CATALOG,
+    EVENT,
     FORMAT,
     MANIFEST,
     RECORD,
@@ -43,8 +47,11 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 from holdfast.core.session.session_state import SessionInput, SessionState
 from holdfast.core.tools.mcp_catalog import McpCatalog, McpTool
+from holdfast.core.wire import event_envelope
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import ExecutionInput, RecordRequest
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.execution_events import AgentExecutionStarted
 from holdfast.core.wire.execution_record import record_of
 from holdfast.core.wire.records import ExecutionRecord, Snapshot
 from holdfast.core.wire.session_contracts import FindSession, SessionMessage
@@ -167,6 +174,19 @@ async def _content(folder: Path, kind: str, data: bytes) -> tuple[Records, str]:
     return records, digest
 
 
+async def _read_state(_: Path, data: bytes) -> bytes:
+    return to_json(from_json(AgentState, data))
+
+
+async def _read_event(_: Path, data: bytes) -> bytes:
+    return event_envelope.to_line(event_envelope.from_dict(json.loads(data))).strip()
+
+
+def _event() -> bytes:
+    said = AgentExecutionStarted(AGENT_ID, EXECUTION_ID, None, START, 0, agent="tester", resumed=False)
+    return event_envelope.to_line(NumberedEvent(1, said)).strip()
+
+
 async def _read_snapshot(folder: Path, data: bytes) -> bytes:
     records, digest = await _content(folder, "snapshots", data)
     assert await records.frames(digest) == framed([data])
@@ -256,7 +276,12 @@ _POSITION: Final = {
 _USER: Final = {FORMAT: 1, "namespace": "default", "address": "temporal:7233"}
 _RUN: Final = ExecutionInput(agent_id=AGENT_ID, definition=DEFINITION, question="?", budget=ExecutionBudget())
 
+OWN_REFUSAL: Final = (AGENT_STATE, EVENT)
+"""The forms that people hand us, whose readers refuse another version in words of their own."""
+
 FORMS: Final = (
+    Stored(AGENT_STATE, AgentState, lambda: to_json(_ended().state), _read_state),
+    Stored(EVENT, event_envelope.AnyEvent, _event, _read_event),
     Stored(SNAPSHOT, Snapshot, lambda: canonical(_snapshot()), _read_snapshot),
     Stored(RECORD, ExecutionRecord, lambda: canonical(_record()), _read_record),
     Stored(SESSION, SessionState, lambda: canonical(_session()), _read_session),

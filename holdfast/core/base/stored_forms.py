@@ -54,6 +54,12 @@ class _Versioned(BaseModel):
     format: JsonValue = FIRST
 
 
+AGENT_STATE: Final = StoredForm("an agent's state")
+"""As JSON for whoever keeps it (`holdfast.core.agent.state_json`), and the head of a snapshot."""
+
+EVENT: Final = StoredForm("an event")
+"""As delivered (`holdfast.core.wire.event_envelope`); its version is the field `version`."""
+
 RUN_INPUT: Final = StoredForm("the input of a run")
 SESSION_INPUT: Final = StoredForm("the input of a session")
 SINK_INPUT: Final = StoredForm("the input of a sink's delivery")
