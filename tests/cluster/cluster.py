@@ -142,8 +142,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, shards: int = 16, security: Security | None = None) -> Generator[Cluster]:
-    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
+def cluster(
+    folder: Path, *, shards: int = 16, security: Security | None = None, dynamic_config: Path = DYNAMIC_CONFIG
+) -> Generator[Cluster]:
+    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
+
+    `dynamic_config` has the server's settings that differ from its defaults: ours, if nothing is said.
+    """
     binaries = built()
     with ExitStack() as stack:
         postgres = Postgres(_free_port())
@@ -157,6 +162,7 @@ def cluster(folder: Path, *, shards: int = 16, security: Security | None = None)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
         running = Cluster(folder, postgres, database, balancer, security)
         common = _environment(database, hosts, shards, security)
+        common["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
         for role in roles:
             for number, host in enumerate(hosts[role], start=1):
                 name = f"{role}-{number}"
@@ -189,7 +195,6 @@ def _environment(
         POSTGRES_USER=USER,
         POSTGRES_PWD=PASSWORD,
         NUM_HISTORY_SHARDS=str(shards),
-        DYNAMIC_CONFIG_FILE_PATH=str(DYNAMIC_CONFIG),
         # one value for all: each process writes its own down as it starts, and two at once both give up
         CLUSTER_RPC_ADDRESS=f"{hosts['frontend'][0]}:{FRONTEND_PORT}",
         CLUSTER_HTTP_ADDRESS=f"{hosts['frontend'][0]}:{HTTP_PORT}",
