@@ -122,7 +122,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give a test the credentials of the server that it talks to; skip it where it needs the embedded server's own."""
-    needed = set(getattr(item, "fixturenames", ()))
+    needed: set[str] = {*getattr(item, "fixturenames", ())}
     is_shared = "temporal_address" in needed
     server_credentials.allow(os.environ, server=is_shared)
     if is_shared and server_credentials.ADDRESS is not None and "temporal_server" in needed:
