@@ -208,10 +208,12 @@ def cluster(
     security: Security | None = None,
     restored: Postgres | None = None,
     version: str = VERSION,
+    dynamic_config: Path = DYNAMIC_CONFIG,
 ) -> Generator[Cluster]:
     """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
 
     With `restored`, a running PostgreSQL that has the databases of another cluster, the cluster begins with these.
+    `dynamic_config` has the server's settings that differ from its defaults: ours, if nothing is said.
     """
     binaries = built(version)
     with ExitStack() as stack:
@@ -226,6 +228,7 @@ def cluster(
         hosts = _hosts(network, roles)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
         told = _environment(database, hosts, shards, security)
+        told["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
         running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack)
         for role in roles:
             for host in hosts[role]:
@@ -254,7 +257,6 @@ def _environment(
         POSTGRES_USER=USER,
         POSTGRES_PWD=PASSWORD,
         NUM_HISTORY_SHARDS=str(shards),
-        DYNAMIC_CONFIG_FILE_PATH=str(DYNAMIC_CONFIG),
         # one value for all: each process writes its own down as it starts, and two at once both give up
         CLUSTER_RPC_ADDRESS=f"{hosts['frontend'][0]}:{FRONTEND_PORT}",
         CLUSTER_HTTP_ADDRESS=f"{hosts['frontend'][0]}:{HTTP_PORT}",
