@@ -51,6 +51,7 @@ from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.deployments.versions import routes_runs
+from holdfast.server.doctor.worker_versions import facts
 from holdfast.server.garbage.registration import register
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
 from holdfast.server.worker_health import WorkerHealth, check_namespace
@@ -169,7 +170,7 @@ async def serve(
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {what}{events}{read_at}")
-        await _note_unpromoted(client, version)
+        await _note_idle(client, version, settings.task_queue)
         await stopping.wait()
         grace = serving.grace_seconds
         longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
@@ -218,12 +219,14 @@ def _offer(
     return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
 
 
-async def _note_unpromoted(client: TemporalClient, version: DeploymentVersion | None) -> None:
-    """Say so where no build of the worker's deployment is current: it gets nothing until then."""
-    if version is None:
-        return
+async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, task_queue: str) -> None:
+    """Say so where the worker gets no runs: no build of its deployment is current, or it has none and another is."""
     with suppress(HoldfastError):
-        if not await routes_runs(client, version.deployment):
+        if version is None:
+            if current := (await facts(client, task_queue)).current:
+                remedy = f"end it, or start it with `holdfast worker --build-id {current[1]}`"
+                _say(f"note: build {current[1]!r} is current, so this worker without a build gets no runs; {remedy}")
+        elif not await routes_runs(client, version.deployment):
             command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
             _say(f"note: no build of deployment {version.deployment!r} is current, so it gets no runs; `{command}`")
 
