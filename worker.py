@@ -26,6 +26,8 @@ from holdfast.capabilities.built_in import with_built_in
 from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.deployment_version import DeploymentVersion, version_from
+from holdfast.connection.queue_routing import queue_routing
+from holdfast.connection.rpc_errors import answered
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
@@ -51,7 +53,6 @@ from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.deployments.versions import routes_runs
-from holdfast.server.doctor.worker_versions import facts
 from holdfast.server.garbage.registration import register
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
 from holdfast.server.worker_health import WorkerHealth, check_namespace
@@ -223,7 +224,7 @@ async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, 
     """Say so where the worker gets no runs: no build of its deployment is current, or it has none and another is."""
     with suppress(HoldfastError):
         if version is None:
-            if current := (await facts(client, task_queue)).current:
+            if current := (await answered(queue_routing(client, task_queue))).current:
                 remedy = f"end it, or start it with `holdfast worker --build-id {current[1]}`"
                 _say(f"note: build {current[1]!r} is current, so this worker without a build gets no runs; {remedy}")
         elif not await routes_runs(client, version.deployment):
