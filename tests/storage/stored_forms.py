@@ -109,7 +109,7 @@ class Stored:
 def _bare(part: Any) -> Any:  # noqa: ANN401  # JSON
     """Return a schema without titles and descriptions, but with fields of those names."""
     if isinstance(part, list):
-        return [_bare(each) for each in cast("list[Any]", part)]
+        return [_bare(each) for each in part]  # pyright: ignore[reportUnknownVariableType]  # mypy knows them
     if not isinstance(part, dict):
         return part
     items = cast("dict[str, Any]", part).items()
