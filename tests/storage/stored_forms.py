@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from temporalio.api.common.v1 import Payload
 
 from activities.records import RecordActivities
@@ -99,8 +99,8 @@ class Stored:
 
     def shapes(self) -> dict[str, str]:
         """Return a digest of each model that it is made of, texts for people left out."""
-        if isinstance(self.shape, tuple):  # no models: the names of the fields
-            return {"fields": " ".join(cast("tuple[str, ...]", self.shape))}
+        if isinstance(self.shape, str):  # no models: the names of the fields
+            return {"fields": self.shape}
         whole: dict[str, Any] = TypeAdapter(self.shape).json_schema(mode="serialization")
         parts = {"": whole, **whole.pop("$defs", {})}
         return {name: _digest(_bare(part)) for name, part in sorted(parts.items())}
@@ -109,14 +109,15 @@ class Stored:
 def _bare(part: Any) -> Any:  # noqa: ANN401  # JSON
     """Return a schema without titles and descriptions, but with fields of those names."""
     if isinstance(part, list):
-        return [_bare(each) for each in part]  # pyright: ignore[reportUnknownVariableType]  # mypy knows them
+        items: list[Any] = part  # pyright: ignore[reportUnknownVariableType]  # JSON
+        return [_bare(each) for each in items]
     if not isinstance(part, dict):
         return part
-    items = cast("dict[str, Any]", part).items()
+    members: dict[str, Any] = part  # pyright: ignore[reportUnknownVariableType]  # JSON
     return {
         name: {field: _bare(about) for field, about in value.items()} if name == "properties" else _bare(value)
-        for name, value in items
-        if name not in ("title", "description") or name == "properties"
+        for name, value in members.items()
+        if name not in ("title", "description")
     }
 
 
@@ -156,7 +157,7 @@ def _session() -> SessionState:
 
 
 def _catalog() -> McpCatalog:
-    parameters = {"type": "object", "properties": {"text": {"type": "string"}}}
+    parameters: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
     return McpCatalog(tools=(McpTool(name="notes_add", server="notes", tool="add", parameters=parameters),))
 
 
@@ -258,13 +259,13 @@ def _spelled(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-_MANIFEST: Final = {
+_MANIFEST: Final[dict[str, Any]] = {
     "closed": ["shut"],
     "files": [["deep/a", 0o644, 3, sha256(b"one").hexdigest()]],
     "folders": [["deep", 0o755]],
     "links": [["out", "deep/a"]],
 }
-_POSITION: Final = {
+_POSITION: Final[dict[str, Any]] = {
     "format": 1,
     "runner": "a-runner",
     "looked_until": "2025-01-01T12:00:00Z",
@@ -286,7 +287,7 @@ FORMS: Final = (
     Stored(RECORD, ExecutionRecord, lambda: canonical(_record()), _read_record),
     Stored(SESSION, SessionState, lambda: canonical(_session()), _read_session),
     Stored(CATALOG, McpCatalog, lambda: canonical(_catalog()), _read_catalog),
-    Stored(MANIFEST, ("closed", "files", "folders", "links"), lambda: _spelled(_MANIFEST), _read_manifest),
+    Stored(MANIFEST, "closed files folders links", lambda: _spelled(_MANIFEST), _read_manifest),
     Stored(RESULT_PARTS, PartList, lambda: canonical(PartList(size=3, digests=("ab" * 32,))), _read_result),
     Stored(
         SINK_POSITION,
@@ -294,7 +295,7 @@ FORMS: Final = (
         lambda: _spelled(_POSITION),
         _read_position,
     ),
-    Stored(STORE_USER, ("address", "format", "namespace"), lambda: _spelled(_USER), _read_registration),
+    Stored(STORE_USER, "address format namespace", lambda: _spelled(_USER), _read_registration),
     Stored(RUN_INPUT, ExecutionInput, lambda: canonical(_RUN), _read_run_input),
     Stored(
         SESSION_INPUT,
