@@ -79,7 +79,7 @@ UTF_8 = (None, "C.UTF-8", "en_US.UTF-8")
 REQUEST_BYTES_MAX = 128 * 1024
 """More than a command line and an environment take."""
 
-START_SECONDS_MAX = 90
+START_SECONDS_MAX = 300
 PID_BYTES = 32
 FILES = 4
 """A request's: the three streams, and the line on which its process is told of."""
