@@ -34,7 +34,7 @@ from tests.chaos.sessions import acknowledged, answered
 from tests.cluster.binaries import PREVIOUS, VERSION, built
 from tests.cluster.cluster import Cluster, cluster, update_schema
 from tests.cluster.processes import Program, environment
-from tests.cluster.test_faults import TELLER, WORKERS, answering
+from tests.cluster.talks import TELLER, WORKERS, answering
 from tests.workflows.chats import Chat, ids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
