@@ -19,6 +19,9 @@ from holdfast.core.base.errors import Conflict, InvalidInput
 RESUMED_SECONDS_MAX: Final = 24 * 3600.0
 """How old the file of an interrupted collection may be for another one to go on from it."""
 
+FORMAT: Final = 1
+"""The version of the tables."""
+
 ROWS_AT_ONCE: Final = 1_000
 
 DIGEST_BYTES: Final = 32
@@ -66,7 +69,7 @@ class MarkFile:
             if "locked" in str(error):
                 raise Conflict(f"another garbage collection is using {path}; wait for its end") from None
             raise InvalidInput(f"{path} cannot be used: {error}; choose another --data-dir") from None
-        except sqlite3.DatabaseError:  # not a database: nothing in it is needed
+        except sqlite3.DatabaseError:  # not a database, or a newer Holdfast's: nothing in it is needed
             self.remove()
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._open(collection_id)
@@ -164,7 +167,9 @@ class MarkFile:
         # timeout 0: whoever has it locked has it until a collection's end
         self._database = sqlite3.connect(self._path, timeout=0, check_same_thread=False)
         self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._database.executescript(f"BEGIN EXCLUSIVE; {_TABLES} COMMIT;")
+        if self._database.execute("PRAGMA user_version").fetchone()[0] > FORMAT:
+            raise sqlite3.DatabaseError("a newer Holdfast wrote it")
+        self._database.executescript(f"BEGIN EXCLUSIVE; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
         row = self._database.execute("SELECT id, began FROM collection").fetchone()
         if row is not None and row[0] == collection_id and 0 <= time.time() - row[1] <= RESUMED_SECONDS_MAX:
             self.resumed = True

@@ -1,6 +1,6 @@
 """Which namespaces use a store: every worker registers its own at its start, and a garbage collection reads them all.
 
-    namespaces/ID   of a namespace's id on its server: {"namespace": NAME, "address": HOST:PORT}
+    namespaces/ID   of a namespace's id on its server: {"format": 1, "namespace": NAME, "address": HOST:PORT}
 
 Whoever collected garbage without the runs of one of them would delete what those refer to.
 """
@@ -18,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.core.base.stored_forms import FORMAT, STORE_USER
 from holdfast.storage.object_store import Objects
 
 NAMESPACES: Final = "namespaces"
@@ -66,16 +67,21 @@ async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
 async def register(temporal: TemporalClient, objects: Objects) -> None:
     """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed."""
     user = await store_user(temporal)
-    document = {"namespace": user.namespace, "address": user.address}
+    document = {FORMAT: STORE_USER.version, "namespace": user.namespace, "address": user.address}
     await objects.replace(f"{NAMESPACES}/{quote(user.id, safe='')}", json.dumps(document).encode())
 
 
 async def registered(objects: Objects) -> tuple[StoreUser, ...]:
-    """Return the namespaces that use the store. Raises StorageFailed."""
+    """Return the namespaces that use the store. Raises StorageFailed, FormNewer where a newer Holdfast uses it, too.
+
+    That one may refer to objects in a way that this one does not see.
+    """
     users: list[StoreUser] = []
     for name in await objects.names(NAMESPACES, NAMESPACES_MAX):
         try:
-            document: Any = json.loads(await objects.read(name))
+            data = await objects.read(name)
+            STORE_USER.check(data, f"the object {name} in {objects.url}")
+            document: Any = json.loads(data)
             namespace, address = str(document["namespace"]), str(document["address"])
         except (ValueError, KeyError, TypeError):
             namespace, address = "?", "?"
