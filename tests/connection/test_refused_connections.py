@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,7 +37,7 @@ NO_CERTIFICATE = {"TEMPORAL_TLS_CLIENT_CERT_PATH": None, "TEMPORAL_TLS_CLIENT_KE
 class Case:
     """What is set otherwise, what is said then, and whether waiting for the server can help."""
 
-    changes: dict[str, str | None]
+    changes: Mapping[str, str | None]
     remedy: str
     server: str | None = "server"
     waits: bool = True

@@ -14,7 +14,8 @@ from temporalio.service import RPCError
 
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.rpc_errors import answered
-from holdfast.core.base.errors import Conflict
+from holdfast.connection.workflow_reader import SILENCE_SECONDS_MAX
+from holdfast.core.base.errors import Conflict, ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION, OPEN_UPDATE
 from holdfast.core.wire.workflow_ids import own_id
@@ -53,16 +54,24 @@ async def drain(
     """Wait until the server says that nothing is open on the build, and return how it is; `report` gets each look.
 
     Sessions that rest there are asked to move. Raises InvalidInput for an unknown build, Conflict for one that gets new
-    runs, or where something is open after `seconds_max`; ServerUnavailable.
+    runs, or where something is open after `seconds_max`; ServerUnavailable for a server that is away for two minutes.
     """
     clock = asyncio.get_running_loop().time
-    deadline, asked = clock() + seconds_max, dict[str, float]()
+    deadline, asked, answered_at = clock() + seconds_max, dict[str, float](), clock()
     while True:
-        build = (await deployment(temporal, version.deployment)).build(version.build_id)
+        try:
+            build = (await deployment(temporal, version.deployment)).build(version.build_id)
+            counts = await counted(temporal, version.deployment, build)
+        except ServerUnavailable:
+            if clock() >= min(deadline, answered_at + SILENCE_SECONDS_MAX):
+                raise
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        answered_at = clock()
         if build.status in (BuildStatus.CURRENT, BuildStatus.RAMPING):
             other = "promote another one" if build.status is BuildStatus.CURRENT else "ramp it to 0"
             raise Conflict(f"{version} is {build.status}: it gets new runs; {other} first (`holdfast deploy`)")
-        build = await counted(temporal, version.deployment, build)
+        build = counts
         report(build)
         if build.status is not BuildStatus.DRAINING:
             return build

@@ -30,6 +30,9 @@ A server (1.32) that was told to promote a build without any task queue says for
 
 SETTLED_POLL_SECONDS: Final = 0.2
 
+STALE: Final = "conflict token"
+"""What the server says of a change by somebody who has not seen the latest one."""
+
 
 async def promote(
     temporal: TemporalClient, version: DeploymentVersion, *, allow_no_pollers: bool = False
@@ -47,9 +50,10 @@ async def promote(
         build_id=version.build_id,
         identity=temporal.identity,
         allow_no_pollers=allow_no_pollers,
+        conflict_token=there.conflict_token,
     )
     service = temporal.workflow_service
-    await _set(service.set_worker_deployment_current_version(request, timeout=SET_TIMEOUT), version)
+    await _set(temporal, service.set_worker_deployment_current_version(request, timeout=SET_TIMEOUT), version, there)
     await _settled(temporal, version.deployment)
     return there.current
 
@@ -79,9 +83,10 @@ async def ramp(
         percentage=percent,
         identity=temporal.identity,
         allow_no_pollers=allow_no_pollers,
+        conflict_token=there.conflict_token,
     )
     service = temporal.workflow_service
-    await _set(service.set_worker_deployment_ramping_version(request, timeout=SET_TIMEOUT), version)
+    await _set(temporal, service.set_worker_deployment_ramping_version(request, timeout=SET_TIMEOUT), version, there)
     await _settled(temporal, version.deployment)
 
 
@@ -95,10 +100,18 @@ async def _check(
         raise Conflict(f"{problem}; {start}")
 
 
-async def _set(request: Awaitable[Any], version: DeploymentVersion) -> None:
+async def _set(temporal: TemporalClient, request: Awaitable[Any], version: DeploymentVersion, seen: Deployment) -> None:
+    """Await a change of what was `seen`. Raises Conflict where the server refuses it, or it was changed meanwhile."""
     try:
         await request
     except RPCError as error:
+        if STALE in str(error):
+            now = (await deployment(temporal, version.deployment)).current
+            changed = f"{now!r} is current now" if now != seen.current else "its builds or shares are others now"
+            problem = f"somebody else has changed deployment {version.deployment!r} meanwhile: {changed}"
+            raise Conflict(
+                f"{problem}; look with `holdfast deploy status`, and repeat it if it is still meant"
+            ) from None
         if error.status is RPCStatusCode.FAILED_PRECONDITION:
             problem = f"the server does not route to {version}: {rpc_message(error)}"
             raise Conflict(f"{problem}; `holdfast deploy status` shows what is there") from None

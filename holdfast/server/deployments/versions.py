@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.queue_routing import lately
-from holdfast.connection.rpc_errors import answered, refusal
+from holdfast.connection.rpc_errors import answered, refusal, rpc_message
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.amounts import counted as counted_text
@@ -105,6 +105,8 @@ class Deployment:
     current: str | None
     is_settled: bool
     """Whether all parts of the server have learned of the latest promotion or ramp."""
+    conflict_token: bytes = b""
+    """What the server takes with a change, so that nobody else's change is undone unseen."""
 
     def build(self, build_id: str) -> Build:
         """Return the build of that id. Raises InvalidInput with the nearest name where there is none."""
@@ -135,6 +137,8 @@ async def deployment(temporal: TemporalClient, name: str) -> Deployment:
         if error.status is RPCStatusCode.UNIMPLEMENTED:
             text = "this server has no worker deployments; use Temporal server 1.32 or later"
             raise InvalidInput(text) from None
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise InvalidInput(f"a deployment cannot be called {name[:140]!r}: {rpc_message(error)}") from None
         raise refusal(error) from None
     info = described.worker_deployment_info
     builds = sorted((_build(each, info) for each in info.version_summaries), key=_latest_first)
@@ -144,6 +148,7 @@ async def deployment(temporal: TemporalClient, name: str) -> Deployment:
         builds=tuple(builds),
         current=info.routing_config.current_deployment_version.build_id or None,
         is_settled=info.routing_config_update_state != updating,
+        conflict_token=described.conflict_token,
     )
 
 
@@ -168,8 +173,14 @@ async def surveyed(temporal: TemporalClient, there: Deployment) -> Deployment:
 
 
 async def counted(temporal: TemporalClient, name: str, build: Build) -> Build:
-    """Return the build with its workers, runs and sessions counted. Raises ServerUnavailable."""
-    version = DeploymentVersion(name, build.build_id)
+    """Return the build with its workers, runs and sessions counted; as it is where its name is none that we take.
+
+    Raises ServerUnavailable.
+    """
+    try:
+        version = DeploymentVersion(name, build.build_id)
+    except InvalidInput:  # another program's
+        return build
     workers = await worker_count(temporal, version)
     if build.status in (BuildStatus.DRAINED, BuildStatus.INACTIVE):  # the server says that nothing is open there
         return replace(build, workers=workers, runs=0, sessions=0)
