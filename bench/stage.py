@@ -131,8 +131,8 @@ async def set_stage(
         address = server.address.address
 
         async def start(name: str, *arguments: str, **environment: str) -> tuple[str, int]:
-            process = _process(folder / f"{name}.log", arguments, environment)
-            return await scene.enter_async_context(process)
+            started = process(folder / f"{name}.log", arguments, environment)
+            return await scene.enter_async_context(started)
 
         base_url, _ = await start("endpoint", *endpoint)
         variables = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
@@ -203,18 +203,18 @@ def _check(answer: str, task: Task) -> None:
 
 
 @asynccontextmanager
-async def _process(
+async def process(
     log: Path, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> AsyncGenerator[tuple[str, int]]:
     """Run a module of ours; give the first line it says, which tells that it is ready, and its pid."""
     with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(
+        started = await asyncio.create_subprocess_exec(
             sys.executable, "-m", *arguments, cwd=ROOT, env={**_clean(), **environment}, stdout=PIPE, stderr=errors
         )
     try:
-        yield await _first_line(process, log), process.pid
+        yield await _first_line(started, log), started.pid
     finally:
-        await _stop(process)
+        await _stop(started)
 
 
 async def _first_line(process: Process, log: Path) -> str:

@@ -36,6 +36,7 @@ INTERNAL_FRONTEND: Final = "internal-frontend"
 
 FRONTEND_PORT: Final = 7233
 HTTP_PORT: Final = 7243
+METRICS_PORT: Final = 9091
 READY_SECONDS_MAX: Final = 180.0
 POLL_SECONDS: Final = 0.2
 NETWORK: Final = "127.77"
@@ -142,8 +143,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, shards: int = 16, security: Security | None = None) -> Generator[Cluster]:
-    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
+def cluster(
+    folder: Path, *, shards: int = 16, security: Security | None = None, measured: bool = False
+) -> Generator[Cluster]:
+    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
+
+    `measured`: the server reaches PostgreSQL itself, and each process serves its metrics at METRICS_PORT.
+    """
     binaries = built()
     with ExitStack() as stack:
         postgres = Postgres(_free_port())
@@ -156,11 +162,13 @@ def cluster(folder: Path, *, shards: int = 16, security: Security | None = None)
         hosts = _hosts(network, roles)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
         running = Cluster(folder, postgres, database, balancer, security)
-        common = _environment(database, hosts, shards, security)
+        common = _environment(postgres.address if measured else database.address, hosts, shards, security)
         for role in roles:
             for number, host in enumerate(hosts[role], start=1):
                 name = f"{role}-{number}"
                 told = {**common, "BIND_ON_IP": host, "TEMPORAL_BROADCAST_ADDRESS": host}
+                if measured:
+                    told["PROMETHEUS_ENDPOINT"] = f"{host}:{METRICS_PORT}"
                 command = [str(binaries.server), "--allow-no-auth", "start", "--service", role]
                 node = Program(name, command, folder / f"{name}.log", told)
                 stack.callback(node.stop)
@@ -178,10 +186,8 @@ def _until_described(first: Program, postgres: Postgres) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _environment(
-    database: Balancer, hosts: dict[str, list[str]], shards: int, security: Security | None
-) -> dict[str, str]:
-    host, _, port = database.address.rpartition(":")
+def _environment(database: str, hosts: dict[str, list[str]], shards: int, security: Security | None) -> dict[str, str]:
+    host, _, port = database.rpartition(":")
     told = environment(
         DB="postgres12",
         POSTGRES_SEEDS=host,
