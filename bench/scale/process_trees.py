@@ -42,7 +42,8 @@ def tree(root: int, all_of_them: Mapping[int, ProcessFacts]) -> list[int]:
     children: defaultdict[int, list[int]] = defaultdict(list)
     for pid, facts in all_of_them.items():
         children[facts.parent].append(pid)
-    members, waiting = [], [root]
+    members: list[int] = []
+    waiting = [root]
     while waiting:
         pid = waiting.pop()
         members.append(pid)
