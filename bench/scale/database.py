@@ -34,6 +34,10 @@ SETTLED_SECONDS_MAX: Final = 150.0
 LOOK_SECONDS: Final = 1.0
 
 
+VISIBILITY: Final = "visibility: "
+"""What the names of visibility's tables begin with here."""
+
+
 class Held(NamedTuple):
     """A table's rows, and its bytes with indexes and what is kept apart (TOAST)."""
 
@@ -57,7 +61,7 @@ def held(postgres: Postgres, *, compact: bool = False) -> dict[str, Held]:
         sizes = {name: int(size) for name, size in postgres.query(TABLES, database)}
         counts = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in sizes)  # noqa: S608  # the names come from the database
         rows = {name: int(count) for name, count in postgres.query(counts, database)}
-        kind = "visibility: " if database != DATABASES[0] else ""
+        kind = VISIBILITY if database != DATABASES[0] else ""
         tables |= {f"{kind}{name}": Held(rows[name], size) for name, size in sizes.items()}
     return tables
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from bench.scale.database import TRANSIENT, Held
+from bench.scale.database import TRANSIENT, VISIBILITY, Held
 from bench.scale.step_times import Spread
 
 FILE: Final = Path(__file__).with_name("measured.json")
@@ -73,8 +73,13 @@ class Left(Figures):
         return {name: held for name, held in self.tables.items() if name not in TRANSIENT}
 
     def bytes_each(self) -> float:
-        """Return the bytes in PostgreSQL, without what goes by itself."""
-        return sum(held.bytes for held in self.kept.values()) / self.count
+        """Return the bytes in PostgreSQL, without visibility and what goes by itself."""
+        return sum(held.bytes for name, held in self.kept.items() if not name.startswith(VISIBILITY)) / self.count
+
+    def visibility_row_bytes(self) -> float:
+        """Return the bytes of a row of visibility; it has dozens of indexes, so a few rows say nothing."""
+        held = [held for name, held in self.kept.items() if name.startswith(VISIBILITY)]
+        return sum(each.bytes for each in held) / max(1, sum(each.rows for each in held))
 
     def rows_each(self) -> float:
         """Return the rows in PostgreSQL, without what goes by itself."""
@@ -82,7 +87,7 @@ class Left(Figures):
 
     def visibility_rows_each(self) -> float:
         """Return those of them that lists and counts read."""
-        return sum(held.rows for name, held in self.tables.items() if name.startswith("visibility: ")) / self.count
+        return sum(held.rows for name, held in self.kept.items() if name.startswith(VISIBILITY)) / self.count
 
     def stored_each(self) -> tuple[float, float]:
         """Return the objects in the store, and their bytes."""

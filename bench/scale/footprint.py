@@ -16,8 +16,11 @@ from bench.task import Task
 from holdfast.core.wire.session_contracts import SessionSettings
 
 AT_ONCE: Final = 20
-RUNS: Final = 40
-LARGE_RUNS: Final = 10
+WARM_UP: Final = 20
+"""Runs and sessions before the first that count: what has no rows yet has no pages."""
+
+RUNS: Final = 60
+LARGE_RUNS: Final = 20
 SHORT: Final = 10
 LONG: Final = 50
 RESULT_BYTES: Final = 2_048
@@ -65,6 +68,8 @@ async def left_by(
 
 async def footprints(ground: Ground) -> AsyncIterator[Left]:
     """Measure runs and sessions, one kind after the other."""
+    await _run(ground, Task(SHORT, RESULT_BYTES), WARM_UP)
+    await _say(ground, [Talk(ground) for _ in range(WARM_UP)], 1)
     for name, runs, steps, size in (
         (SHORT_RUNS, RUNS, SHORT, RESULT_BYTES),
         (LONG_RUNS, RUNS, LONG, RESULT_BYTES),

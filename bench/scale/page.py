@@ -15,6 +15,7 @@ from bench.scale.sizing import (
     Coefficients,
     Size,
     coefficients,
+    session_bytes,
     size,
 )
 from bench.scale.step_times import Spread
@@ -114,8 +115,12 @@ def of_idle(measured: Idle) -> str:
     grew = measured.events_after - measured.events_before
     rows = [
         ("sessions that wait", f"{left.count:,}, begun within {measured.seconds / 60:.0f} minutes"),
-        ("PostgreSQL, bytes of live rows per session", f"{left.bytes_each():,.0f} in {left.rows_each():.1f} rows"),
+        (
+            "PostgreSQL, bytes of live rows per session",
+            f"{session_bytes(measured):,.0f} in {left.rows_each():.1f} rows",
+        ),
         ("of that, KB by table", tables),
+        ("bytes of a row of visibility", f"{left.visibility_row_bytes():,.0f}"),
         ("PostgreSQL, bytes as found after a VACUUM, per session", f"{measured.found_bytes:,.0f}"),
         ("store, per session", f"{objects:.1f} objects, {stored:,.0f} bytes"),
         ("requests of the store per session", _requests({kind: left.requests_each(kind) for kind in KINDS})),

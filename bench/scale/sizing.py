@@ -58,6 +58,7 @@ def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coeffic
     short, long = left.named(footprint.SHORT_RUNS), left.named(footprint.LONG_RUNS)
     further = left.named(footprint.FURTHER)
     steps = long.steps - short.steps
+    row_bytes = idle.left.visibility_row_bytes()
     step_bytes = (long.bytes_each() - short.bytes_each()) / steps
     step_requests = {kind: (long.requests_each(kind) - short.requests_each(kind)) / steps for kind in KINDS}
     step_stored = (long.stored_each()[1] - short.stored_each()[1]) / steps
@@ -71,11 +72,11 @@ def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coeffic
         log_bytes=median(cell.log_bytes for cell in cells),
         shard_commits=max(cell.commits * cell.steps_per_second / cell.shards for cell in cells),
         shard_cores=_per_shard(throughput),
-        run_bytes=short.bytes_each() - short.steps * step_bytes,
+        run_bytes=short.bytes_each() - short.steps * step_bytes + short.visibility_rows_each() * row_bytes,
         step_bytes=step_bytes,
-        session_bytes=idle.left.bytes_each(),
-        message_bytes=further.bytes_each(),
-        found=idle.found_bytes / idle.left.bytes_each(),
+        session_bytes=session_bytes(idle),
+        message_bytes=further.bytes_each() + further.visibility_rows_each() * row_bytes,
+        found=idle.found_bytes / session_bytes(idle),
         worker_bytes=idle.fresh_bytes,
         cached_bytes=cached_bytes(idle),
         run_requests={kind: short.requests_each(kind) - short.steps * step_requests[kind] for kind in KINDS},
@@ -85,6 +86,11 @@ def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coeffic
         step_stored=step_stored,
         message_stored=further.stored_each()[1],
     )
+
+
+def session_bytes(idle: Idle) -> float:
+    """Return the bytes in PostgreSQL of a session with its first message, visibility included."""
+    return idle.left.bytes_each() + idle.left.visibility_rows_each() * idle.left.visibility_row_bytes()
 
 
 def _per_shard(throughput: Throughput) -> float:

@@ -14,7 +14,7 @@ from bench.scale.database import Held, grown
 from bench.scale.figures import Circumstances, Idle, Left, Measured, Memory, Window
 from bench.scale.page import PAGE, marks, sections, table, written
 from bench.scale.process_trees import TICKS, ProcessFacts, parsed, processes, tree
-from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, KINDS, Coefficients, cached_bytes, size
+from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, KINDS, Coefficients, cached_bytes, session_bytes, size
 from bench.scale.step_times import Spread, spread, times_of
 from holdfast.core.wire.contracts import INFERENCE_ACTIVITY
 
@@ -113,7 +113,8 @@ IDLE = Idle(
 
 
 def test_what_is_left_is_told_for_each_without_the_queues_of_what_is_to_be_done() -> None:
-    assert (LEFT.bytes_each(), LEFT.rows_each(), LEFT.visibility_rows_each()) == (100, 3, 1)
+    assert (LEFT.bytes_each(), LEFT.rows_each(), LEFT.visibility_rows_each()) == (90, 3, 1)
+    assert (LEFT.visibility_row_bytes(), session_bytes(IDLE)) == (10, 100)
     assert (LEFT.stored_each(), LEFT.requests_each("PUT"), LEFT.requests_each("GET")) == ((3, 20), 3, 0)
 
 
