@@ -35,7 +35,7 @@ throughput  runs side by side on each number of shards and workers: steps/s, the
 footprint   what runs of 10 and 50 steps and sessions leave: rows and bytes in PostgreSQL once dead rows are gone,
             objects and bytes in the store, requests of the store by kind (a bucket in memory counts them)
 idle        sessions that have answered one message each: memory, rows, bytes, timers, what they cost while they wait,
-            and how soon 200 of them wake, one at a time, where no worker has them in memory
+            and how soon some of them wake, one at a time, where no worker has them in memory
 crowd       runs that all start at once
 
 Model and tool take no time. Each part has a cluster of its own: PostgreSQL with its files in memory, two processes of
@@ -155,6 +155,7 @@ def main() -> int:
     """Measure and report."""
     options = _arguments()
     measured = perform(measure(options, " ".join([page.COMMAND, *sys.argv[1:]])), SECONDS_MAX)
+    measured = Measured.read() if options.write else measured  # parts that another process has kept meanwhile
     texts = page.sections(measured)
     for name, text in texts.items():
         print(f"\n{name}\n\n{text}")

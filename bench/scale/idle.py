@@ -15,7 +15,7 @@ from bench.scale.database import TRANSIENT, events, grown, held, settle, timers_
 from bench.scale.figures import Circumstances, Idle, Left, Memory
 from bench.scale.footprint import MESSAGE_BYTES
 from bench.scale.ground import Ground
-from bench.scale.step_times import Spread, spread
+from bench.scale.step_times import spread
 from bench.scale.throughput import window
 from bench.talks import Talk, words
 from holdfast.connection.worker_settings import WorkerSettings
@@ -31,7 +31,13 @@ LOOKS: Final = 20
 """How often the workers' memory is read while sessions come."""
 
 WOKEN: Final = 200
-WINDOW_SECONDS: Final = 60.0
+WAKE_SECONDS_MAX: Final = 180.0
+"""Then no further session is woken."""
+
+REST_SECONDS_MAX: Final = 120.0
+"""How long the last sessions may take to be answered when no further ones come."""
+
+WINDOW_SECONDS: Final = 30.0
 SEED: Final = 1
 
 
@@ -49,8 +55,9 @@ class Arrivals:
         tasks: set[asyncio.Task[object]] = set()
         answered, every = 0, max(1, len(self.talks) // LOOKS)
         while answered < sent or sent < len(self.talks):
-            late = time.monotonic() - began > seconds_max
-            if late and answered >= sent:
+            seconds = time.monotonic() - began
+            late = seconds > seconds_max
+            if late and (answered >= sent or seconds > seconds_max + REST_SECONDS_MAX):
                 break
             more = 0 if late else min(IN_FLIGHT_MAX - (sent - answered), len(self.talks) - sent)
             for talk in self.talks[sent : sent + max(0, more)]:
@@ -114,17 +121,20 @@ async def waiting(
         waiting=waited,
         events_before=before,
         events_after=after,
-        woken=min(WOKEN, there),
-        wake_ms=woken,
+        woken=len(woken),
+        wake_ms=spread(woken),
     )
 
 
-async def wake(ground: Ground, talks: list[Talk]) -> Spread:
-    """Send each session a message, one after the other; return the times until the model was asked."""
+async def wake(ground: Ground, talks: list[Talk]) -> list[float]:
+    """Send each session a message, one after the other; return the seconds until the model was asked."""
     took: list[float] = []
+    until = time.monotonic() + WAKE_SECONDS_MAX
     async with ClientSession() as http:
         count = len(await _asked(ground, http, 0))
         for talk in talks:
+            if time.monotonic() > until:
+                break
             closed = await ground.closed()
             sent_at = time.monotonic()
             await talk.send(words(MESSAGE_BYTES, 1))
@@ -133,7 +143,7 @@ async def wake(ground: Ground, talks: list[Talk]) -> Spread:
             took.append(moments[0] - sent_at)
             count += len(moments)
             await ground.until_closed(closed + 1)
-    return spread(took)
+    return took
 
 
 async def _asked(ground: Ground, http: ClientSession, start: int) -> list[float]:
