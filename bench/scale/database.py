@@ -28,7 +28,7 @@ UNDONE: Final = (
     "SELECT (SELECT count(*) FROM transfer_tasks) + (SELECT count(*) FROM visibility_tasks) + "
     "(SELECT count(*) FROM timer_tasks WHERE visibility_timestamp < now() AT TIME ZONE 'utc')"
 )
-SETTLED_SECONDS_MAX: Final = 150.0
+SETTLED_SECONDS_MAX: Final = 90.0
 """The server removes what is done every 30 s to 60 s."""
 
 LOOK_SECONDS: Final = 1.0

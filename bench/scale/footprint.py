@@ -20,13 +20,14 @@ WARM_UP: Final = 20
 """Runs and sessions before the first that count: what has no rows yet has no pages."""
 
 RUNS: Final = 60
-LARGE_RUNS: Final = 20
+LONG_COUNT: Final = 20
+LARGE_COUNT: Final = 10
 SHORT: Final = 10
 LONG: Final = 50
 RESULT_BYTES: Final = 2_048
 LARGE_BYTES: Final = 100_000
 SESSIONS: Final = 40
-MESSAGES: Final = 5
+MESSAGES: Final = 4
 """Of each session, after its first one."""
 
 MESSAGE_BYTES: Final = 1_024
@@ -72,8 +73,8 @@ async def footprints(ground: Ground) -> AsyncIterator[Left]:
     await _say(ground, [Talk(ground) for _ in range(WARM_UP)], 1)
     for name, runs, steps, size in (
         (SHORT_RUNS, RUNS, SHORT, RESULT_BYTES),
-        (LONG_RUNS, RUNS, LONG, RESULT_BYTES),
-        (LARGE_RESULTS, LARGE_RUNS, SHORT, LARGE_BYTES),
+        (LONG_RUNS, LONG_COUNT, LONG, RESULT_BYTES),
+        (LARGE_RESULTS, LARGE_COUNT, SHORT, LARGE_BYTES),
     ):
         task = Task(steps, size)
         yield await left_by(ground, name, lambda: _run(ground, task, runs), runs, steps=steps, result=size)  # noqa: B023  # awaited at once
