@@ -6,10 +6,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import ClientSession
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError
 
 from bench.scale.database import TRANSIENT, events, grown, held, settle, timers_due
 from bench.scale.figures import Circumstances, Idle, Left, Memory
@@ -30,6 +33,8 @@ WAKE_LOOK_SECONDS: Final = 0.01
 LOOKS: Final = 20
 """How often the workers' memory is read while sessions come."""
 
+SEND_TRIES_MAX: Final = 20
+SEND_PAUSE_SECONDS: Final = 2.0
 WOKEN: Final = 200
 WAKE_SECONDS_MAX: Final = 180.0
 """Then no further session is woken."""
@@ -48,6 +53,8 @@ class Arrivals:
     ground: Ground
     talks: list[Talk]
     memory: list[Memory] = field(default_factory=list[Memory])
+    refused: int = 0
+    """Messages that were said again."""
 
     async def all(self, report: Callable[[str], None], seconds_max: float) -> int:
         """Have them come, until all are there or time is up; return how many are there."""
@@ -61,7 +68,7 @@ class Arrivals:
                 break
             more = 0 if late else min(IN_FLIGHT_MAX - (sent - answered), len(self.talks) - sent)
             for talk in self.talks[sent : sent + max(0, more)]:
-                tasks.add(asyncio.create_task(talk.send(words(MESSAGE_BYTES, 0))))
+                tasks.add(asyncio.create_task(self._send(talk)))
             sent += max(0, more)
             await asyncio.sleep(LOOK_SECONDS)
             for task in [task for task in tasks if task.done()]:
@@ -72,6 +79,16 @@ class Arrivals:
                 self.memory.append(Memory(sessions=answered, workers=tuple(self.ground.resident())))
                 report(f"{answered:,} sessions after {time.monotonic() - began:,.0f} s: {self.memory[-1].workers}")
         return answered
+
+    async def _send(self, talk: Talk) -> None:
+        """Say the first message; on a machine that is too busy tasks of the workflow fail, and it is said again."""
+        for _ in range(SEND_TRIES_MAX - 1):
+            with suppress(RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+                await talk.send(words(MESSAGE_BYTES, 0))
+                return
+            self.refused += 1
+            await asyncio.sleep(SEND_PAUSE_SECONDS)
+        await talk.send(words(MESSAGE_BYTES, 0))
 
 
 async def waiting(
@@ -87,7 +104,7 @@ async def waiting(
     arrivals, began = Arrivals(ground, [Talk(ground) for _ in range(sessions)]), time.perf_counter()
     there = await arrivals.all(report, seconds_max)
     seconds = time.perf_counter() - began
-    report(f"{there:,} sessions are there")
+    report(f"{there:,} sessions are there; {arrivals.refused} messages were said again")
     await asyncio.to_thread(settle, postgres)
     timers, before = timers_due(postgres), events(postgres)
     waited, after = await window(ground, WINDOW_SECONDS), events(postgres)
