@@ -19,6 +19,8 @@ A task's first failure is reported, and the server gives it again at once; after
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
 watched may be asked something before each of these attempts, and would never get on. So for a while after a failure
 (EVICTIONS_MAX) the worker gives up a run that it has read for a query: the next attempt comes with the whole history.
+A task that comes with the whole history goes on. So to start over once more, it takes more queries than that before the
+next attempt; and each further start in a row, until a task is recorded, doubles their number (DOUBLINGS_MAX).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance
 
 STARTED_OVER: Final = "a query made this task's commands differ from a replay's; the task starts over"
+TOO_OFTEN: Final = "run %s: its task has started over %d times in a row after queries; ask it less often"
 LOGGER: Final = logging.getLogger(__name__)
 
 TASK_EVENTS: Final = 3
@@ -49,7 +52,13 @@ OLD_TIMES_MAX: Final = 3
 
 
 EVICTIONS_MAX: Final = 100
-"""How often, at most, a query has a run given up after one of its tasks has started over."""
+"""How often, at most, a query has a run given up after one of its tasks has started over for the first time in a row."""
+
+DOUBLINGS_MAX: Final = 10
+"""How often that number doubles as a run's task starts over in a row: to 10,000 queries a second between attempts."""
+
+REFUSALS_MAX: Final = 5
+"""After how many starts in a row of one run's task the log warns: the attempts are 10 s apart, so it is held up."""
 
 
 class RunTasks:
@@ -60,12 +69,26 @@ class RunTasks:
         """After how many further queries the run is given up."""
         self.old_times = 0
         """How many in a row have started over because of an old time."""
+        self.refusals = 0
+        """How many in a row have started over, for whatever reason."""
+        self._refused_length = 0
         self._lengths: dict[int, int] = {}
 
     @property
     def times(self) -> tuple[int, ...]:
         """When they began, in nanoseconds."""
         return tuple(self._lengths)
+
+    def refuse(self, length: int) -> None:
+        """Note that a task with so much history starts over."""
+        self.evictions_left = EVICTIONS_MAX << min(self.refusals, DOUBLINGS_MAX)
+        self.refusals += 1
+        self._refused_length = length
+
+    def recorded(self, length: int) -> None:
+        """Note that a task with so much history is recorded; one beyond the last that started over ends their row."""
+        if length > self._refused_length:
+            self.refusals = 0
 
     def began(self, time: int, length: int) -> None:
         """Remember a task, with the length of its history."""
@@ -143,7 +166,9 @@ class ReplayGuard:
             return answer
         self._live += not act.is_replaying
         if not self._is_in_step(act):
-            self._tasks.evictions_left = EVICTIONS_MAX
+            self._tasks.refuse(act.history_length)
+            if self._tasks.refusals % REFUSALS_MAX == 0:
+                LOGGER.warning(TOO_OFTEN, act.run_id, self._tasks.refusals)
             return _started_over(act)
         completion = self._instance.activate(act)
         self._note_local(act, completion)
@@ -169,7 +194,11 @@ class ReplayGuard:
         old, further = time == self._time or tasks.is_beyond(time, length), length > self._length
         self._ahead = not act.is_replaying and old and further
         self._time, self._length = time, length
-        if not act.is_replaying:
+        if act.is_replaying:
+            tasks.recorded(length)
+        else:
+            if in_step and further:
+                tasks.recorded(self._live_length)
             if further:  # within a task, ends of local activities move its time on
                 tasks.began(time, length)
                 tasks.old_times = tasks.old_times if old else 0

@@ -201,14 +201,28 @@ class Records:
 
         Raises InvalidInput for an invalid id, StorageFailed.
         """
-        names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, LISTED_MAX)))
+        wanted = listed = max(0, min(limit, LISTED_MAX))
+        while True:
+            names = await self._objects.names(_index(_id(agent_id)), listed)
+            records = await self._indexed([name.rpartition("/")[2] for name in names])
+            if len(records) >= wanted or len(names) < listed:
+                return records[:wanted]
+            listed *= 2  # entries of lost runs take no place
+
+    async def _indexed(self, entries: Iterable[str]) -> list[ExecutionRecord]:
+        """Return the records of index entries, each once.
+
+        After a restore of Temporal's database an execution can have the id of one that the server has lost. Its record
+        replaces the lost one's, whose entry stays: an entry with another moment than its record's.
+        """
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def read(name: str) -> ExecutionRecord:
+        async def read(entry: str) -> ExecutionRecord | None:
             async with at_once:
-                return await self.by_id(name.rpartition("/")[2].partition("-")[2])
+                record = await self.by_id(entry.partition("-")[2])
+            return record if _entry(record) == entry else None
 
-        return list(await asyncio.gather(*map(read, names)))
+        return [each for each in await asyncio.gather(*map(read, entries)) if each is not None]
 
     async def branch(self, request: BranchRequest) -> Branched:
         """Return the snapshot to continue from: an execution's last one, or a new one cut after one of its steps.

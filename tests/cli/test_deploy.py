@@ -44,7 +44,7 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         waiting = await asyncio.to_thread(once_found, {BUILDS, "tools"}, lambda: project.run("doctor", "--json"))
         line = by_check(waiting)[BUILDS]
         assert line["found"] == f"workers of 'v1' serve '{name}', and no build is current: runs wait for ever"
-        assert line["remedy"] == "`holdfast deploy promote v1`"
+        assert line["remedy"] == f"`holdfast deploy promote v1 --deployment {name}`"
         await without_workers(client, name, "v0")
         refused = await deploy("promote", "v11")
         assert refused.code == 2

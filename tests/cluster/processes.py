@@ -51,6 +51,11 @@ class Program:
         """Whether it runs."""
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, negative for a signal; None while it runs."""
+        return self._process.poll()
+
     def kill(self) -> None:
         """Kill it, and return once it is gone."""
         self._process.kill()

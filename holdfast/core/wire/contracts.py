@@ -285,9 +285,15 @@ class ExecutionInput(SparseForm):
 
 
 class EventsRequest(Frozen):
-    """Which execution events to read: from place `start` on, counted from the execution's beginning."""
+    """Which execution events to read: from place `start` on, counted from the execution's beginning.
+
+    `recorded` is the number, in the Temporal run's history, of the event with which its last recorded workflow task
+    began. Events of later tasks are left out: a worker can be ahead of the history, and what it then tells may come at
+    another moment, or in another order. None leaves nothing out.
+    """
 
     start: int = Field(default=0, ge=0)
+    recorded: int | None = Field(default=None, ge=0)
 
 
 class EventsPage(Frozen):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.client.worker_presence import SEEN_MAX
+from holdfast.connection.queue_routing import SEEN_MAX
 from holdfast.connection.rpc_errors import worker_for
 from holdfast.connection.search_attribute_check import Attribute, complete, remedies, shortcomings
 from holdfast.connection.temporal_client import Target
