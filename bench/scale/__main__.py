@@ -39,7 +39,8 @@ idle        sessions that have answered one message each: memory, rows, bytes, t
 crowd       runs that all start at once
 
 Model and tool take no time. Each part has a cluster of its own: PostgreSQL with its files in memory, two processes of
-each role, all on this machine. CPU per step holds on a busy machine, too; steps/s and times do not.
+each role, all on this machine. Rows, bytes and requests hold on a busy machine, too. Steps/s and times do not, nor, when
+tasks time out and are given again, the CPU per step.
 """
 
 FiguresT = TypeVar("FiguresT", bound=Figures)

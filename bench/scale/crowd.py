@@ -54,7 +54,7 @@ async def crowded(ground: Ground, runs: int, steps: int, measured: Circumstances
         workflow_task_ms=spread(times.workflow_tasks),
         activity_task_ms=spread(times.activity_tasks),
         step_ms=spread(times.steps),
-        cpu_ms=per_step(cpu, used, runs * steps),
+        cpu_ms=per_step(cpu, used, runs * steps, {}),
         refusals=dict(ground.refusals() - refused),
         memory_before=tuple(memory),
         memory_after=tuple(ground.resident()),

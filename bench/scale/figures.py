@@ -30,7 +30,10 @@ class Circumstances(Figures):
 
 
 class Cell(Figures):
-    """Runs at once on so many shards and workers. CPU, commits and bytes are per step."""
+    """Runs at once on so many shards and workers.
+
+    CPU, commits and bytes are per step, less what the cluster does without any.
+    """
 
     shards: int
     workers: int

@@ -31,11 +31,12 @@ async def clusters(
     """Measure every combination, with a new cluster for each number of shards, which is first left alone."""
     for each in shards:
         async with set_ground(each) as ground:
-            yield each, await window(ground, WINDOW_SECONDS)
+            alone = await window(ground, WINDOW_SECONDS)
+            yield each, alone
             for count in sorted(workers):
                 while len(ground.workers) < count:
                     await ground.add_worker()
-                yield each, await cell(ground, each, runs, steps)
+                yield each, await cell(ground, each, runs, steps, alone)
 
 
 async def window(ground: Ground, seconds: float) -> Window:
@@ -52,8 +53,8 @@ async def window(ground: Ground, seconds: float) -> Window:
     )
 
 
-async def cell(ground: Ground, shards: int, runs: int, steps: int) -> Cell:
-    """Measure runs that start at once and go on side by side."""
+async def cell(ground: Ground, shards: int, runs: int, steps: int, alone: Window) -> Cell:
+    """Measure runs that start at once and go on side by side, without what the cluster does `alone`."""
     loop = HoldfastRuns(ground.client, 0)
     warm_ups = WARM_UP_RUNS * len(ground.workers)
     await asyncio.gather(*(loop.run(WARM_UP, fresh_id()) for _ in range(warm_ups)))
@@ -70,12 +71,15 @@ async def cell(ground: Ground, shards: int, runs: int, steps: int) -> Cell:
         steps=total,
         seconds=seconds,
         step_ms=spread(times.steps),
-        cpu_ms=per_step(cpu, used, total),
-        commits=(then.commits - database.commits) / total,
-        log_bytes=(then.log_bytes - database.log_bytes) / total,
+        cpu_ms=per_step(cpu, used, total, {role: cores * seconds for role, cores in alone.cores.items()}),
+        commits=(then.commits - database.commits - alone.commits_per_second * seconds) / total,
+        log_bytes=(then.log_bytes - database.log_bytes - alone.log_bytes_per_second * seconds) / total,
     )
 
 
-def per_step(before: Mapping[str, float], after: Mapping[str, float], steps: int) -> dict[str, float]:
-    """Return each role's milliseconds of processor time per step."""
-    return {role: round(1_000 * (used - before.get(role, 0.0)) / steps, 2) for role, used in after.items()}
+def per_step(
+    before: Mapping[str, float], after: Mapping[str, float], steps: int, alone: Mapping[str, float]
+) -> dict[str, float]:
+    """Return each role's milliseconds of processor time per step, less the seconds that it takes without any."""
+    used = {role: now - before.get(role, 0.0) - alone.get(role, 0.0) for role, now in after.items()}
+    return {role: round(1_000 * max(0.0, seconds) / steps, 2) for role, seconds in used.items()}

@@ -16,6 +16,7 @@ from bench.scale.page import PAGE, marks, sections, table, written
 from bench.scale.process_trees import TICKS, ProcessFacts, parsed, processes, tree
 from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, KINDS, Coefficients, cached_bytes, session_bytes, size
 from bench.scale.step_times import Spread, spread, times_of
+from bench.scale.throughput import per_step
 from holdfast.core.wire.contracts import INFERENCE_ACTIVITY
 
 
@@ -74,6 +75,13 @@ def test_the_most_runs_that_were_open_at_once_are_counted(spans: Sequence[tuple[
 def test_tables_that_are_as_before_are_left_out() -> None:
     before = {"a": Held(1, 10), "b": Held(1, 10)}
     assert grown(before, {"a": Held(1, 10), "b": Held(3, 40), "c": Held(1, 5)}) == {"b": Held(2, 30), "c": Held(1, 5)}
+
+
+def test_processor_time_is_told_per_step_without_what_a_cluster_takes_anyway() -> None:
+    assert per_step({"history": 1.0}, {"history": 4.0, "workers": 0.5}, 10, {"history": 2.0, "workers": 1.0}) == {
+        "history": 100.0,
+        "workers": 0.0,
+    }
 
 
 def test_an_object_belongs_to_the_first_folder_below_the_prefix() -> None:
