@@ -39,8 +39,8 @@ idle        sessions that have answered one message each: memory, rows, bytes, t
 crowd       runs that all start at once
 
 Model and tool take no time. Each part has a cluster of its own: PostgreSQL with its files in memory, two processes of
-each role, all on this machine. Rows, bytes and requests hold on a busy machine, too. Steps/s and times do not, nor, when
-tasks time out and are given again, the CPU per step.
+each role, all on this machine. Rows, bytes and requests hold on a busy machine, too. Steps/s and times do not, nor
+does the CPU per step where tasks time out and are given again.
 """
 
 FiguresT = TypeVar("FiguresT", bound=Figures)
