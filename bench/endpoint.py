@@ -67,8 +67,10 @@ class Endpoint:
         """What an OpenAI client takes as `base_url`."""
         return f"http://{HOST}:{self._runner.addresses[0][1]}/v1"
 
-    async def _seen(self, _: web.Request) -> web.Response:
-        return web.json_response({"digests": self.digests, "sizes": self.sizes, "times": self.times})
+    async def _seen(self, request: web.Request) -> web.Response:
+        start = int(request.query.get("start", "0"))  # of the first request that is told of
+        seen = {"digests": self.digests[start:], "sizes": self.sizes[start:], "times": self.times[start:]}
+        return web.json_response(seen)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.times.append(time.monotonic())

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -21,9 +21,10 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
 from bench.runs import Run, histories, measured
-from bench.stage import Stage, fresh_id
+from bench.stage import fresh_id
 from bench.task import page_text
 from holdfast import AgentDefinition
+from holdfast.client import Holdfast
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.session_contracts import (
     AGENT_SESSION,
@@ -58,13 +59,24 @@ def words(size: int, number: int) -> str:
     return request + page_text(number, max(0, size - len(request)))
 
 
+class Connected(Protocol):
+    """What a session is talked to through."""
+
+    @property
+    def client(self) -> Holdfast:
+        """Connected to the server, with the workers' task queue."""
+        ...
+
+
 class Talk:
     """One session."""
 
-    def __init__(self, stage: Stage, *, forked_from: Branch | None = None) -> None:
+    def __init__(
+        self, stage: Connected, *, forked_from: Branch | None = None, settings: SessionSettings | None = None
+    ) -> None:
         self.stage = stage
         self.agent_id = fresh_id()
-        self._start = SessionInput(definition=AGENT, settings=SessionSettings(), forked_from=forked_from)
+        self._start = SessionInput(definition=AGENT, settings=settings or SessionSettings(), forked_from=forked_from)
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:

@@ -37,6 +37,7 @@ INTERNAL_FRONTEND: Final = "internal-frontend"
 
 FRONTEND_PORT: Final = 7233
 HTTP_PORT: Final = 7243
+METRICS_PORT: Final = 9091
 READY_SECONDS_MAX: Final = 180.0
 POLL_SECONDS: Final = 0.2
 NETWORK: Final = "127.77"
@@ -124,6 +125,8 @@ class Cluster:
     """The addresses of a role's processes, by their number."""
     stack: ExitStack
     """Ends with the cluster."""
+    measured: bool = False
+    """Whether each process serves its metrics."""
     standby: Postgres | None = None
     """A replica that can take over."""
     nodes: dict[str, list[Program]] = field(default_factory=dict[str, list[Program]])
@@ -142,6 +145,8 @@ class Cluster:
         """Start a process of a role, and return it."""
         name = f"{role}-{len(self.nodes.setdefault(role, [])) + 1}"
         told = {**self.environment, "BIND_ON_IP": host, "TEMPORAL_BROADCAST_ADDRESS": host}
+        if self.measured:
+            told["PROMETHEUS_ENDPOINT"] = f"{host}:{METRICS_PORT}"
         command = [str(self.server), "--allow-no-auth", "start", "--service", role]
         node = Program(name, command, self.folder / f"{name}.log", told)
         self.stack.callback(node.stop)
@@ -207,12 +212,14 @@ def cluster(
     shards: int = 16,
     security: Security | None = None,
     restored: Postgres | None = None,
+    measured: bool = False,
     version: str = VERSION,
     dynamic_config: Path = DYNAMIC_CONFIG,
 ) -> Generator[Cluster]:
     """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
 
     With `restored`, a running PostgreSQL that has the databases of another cluster, the cluster begins with these.
+    `measured`: the server reaches PostgreSQL itself, and each process serves its metrics at METRICS_PORT.
     `dynamic_config` has the server's settings that differ from its defaults: ours, if nothing is said.
     """
     binaries = built(version)
@@ -227,9 +234,10 @@ def cluster(
         roles = {**ROLES, INTERNAL_FRONTEND: 1} if security is not None else dict(ROLES)
         hosts = _hosts(network, roles)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
-        told = _environment(database, hosts, shards, security)
+        reached = postgres.address if measured else database.address
+        told = _environment(reached, hosts, shards, security)
         told["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
-        running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack)
+        running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack, measured)
         for role in roles:
             for host in hosts[role]:
                 _until_described(running.start(role, host), postgres, told["CLUSTER_RPC_ADDRESS"])
@@ -246,10 +254,8 @@ def _until_described(first: Program, postgres: Postgres, address: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _environment(
-    database: Balancer, hosts: dict[str, list[str]], shards: int, security: Security | None
-) -> dict[str, str]:
-    host, _, port = database.address.rpartition(":")
+def _environment(database: str, hosts: dict[str, list[str]], shards: int, security: Security | None) -> dict[str, str]:
+    host, _, port = database.rpartition(":")
     told = environment(
         DB="postgres12",
         POSTGRES_SEEDS=host,

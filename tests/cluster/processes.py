@@ -36,7 +36,7 @@ class Program:
         self.name = name
         self.log = log
         self._command = list(command)
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._user = user
         self._stop = stop
         self._process = self._started()
@@ -90,7 +90,7 @@ class Program:
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 command,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,1 @@
+"""How Holdfast scales on Temporal's production server, for docs/scale.md: `python -m bench.scale`."""
