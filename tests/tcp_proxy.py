@@ -30,6 +30,7 @@ class Proxy:
         self._through.set()
         self._refuses = False
         self._writers: set[asyncio.StreamWriter] = set()
+        self._carries = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -50,6 +51,12 @@ class Proxy:
         """Where it listens."""
         assert self._server is not None
         return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def connected(self) -> None:
+        """Return once there is a connection through it."""
+        while not self._writers:
+            self._carries.clear()
+            await self._carries.wait()
 
     def cut(self, kind: Cut) -> int:
         """Cut the connection; return how many connections that meets."""
@@ -89,6 +96,7 @@ class Proxy:
         their_reader, their_writer = there
         pair = (writer, their_writer)
         self._writers.update(pair)
+        self._carries.set()
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(reader, their_writer, delayed=True))

@@ -15,6 +15,9 @@ workflows):
   with the next one, at another time and after other events. A replay goes by the marker. (What a replay then does at
   once must not be the answer to an update: `workflows.shielding.locally`.)
 
+A run that has visibly gone beyond its last task is given up after the query. Else a next task that brings nothing more
+would end without an activation: with the commands of a replay, but the run would keep the moments of an earlier task.
+
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
 watched may be asked something before each of these attempts, and would never get on. So for a while after a failure
@@ -52,7 +55,7 @@ OLD_TIMES_MAX: Final = 3
 
 
 EVICTIONS_MAX: Final = 100
-"""How often, at most, a query has a run given up after one of its tasks has started over for the first time in a row."""
+"""How often, at most, a query has a run given up after one of its tasks has started over once."""
 
 DOUBLINGS_MAX: Final = 10
 """How often that number doubles as a run's task starts over in a row: to 10,000 queries a second between attempts."""
@@ -175,8 +178,15 @@ class ReplayGuard:
         return completion
 
     def _give_up_after_query(self) -> None:
-        """Have the worker forget a run of which a task has started over, if a query may have brought it here."""
-        if self._live <= 1 and self._tasks.evictions_left and self._memory.give_up is not None:
+        """Have the worker forget a run that a query has brought beyond its last task.
+
+        Where that does not show, one of which a task has started over, if a query may have brought it here.
+        """
+        if self._memory.give_up is None:
+            return
+        if self._ahead:  # once per query that has read beyond
+            self._memory.give_up(self._run_id)
+        elif self._live <= 1 and self._tasks.evictions_left:
             self._tasks.evictions_left -= 1
             self._memory.give_up(self._run_id)
 

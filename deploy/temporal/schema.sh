@@ -9,7 +9,8 @@ export SQL_PASSWORD # read by temporal-sql-tool; as an argument it would be seen
 prepare() {
   database=$1
   schema=$2
-  sql="temporal-sql-tool --plugin postgres12 --endpoint $POSTGRES_HOST --user $POSTGRES_USER --database $database"
+  # The port is named because the tool takes MySQL's for every plugin.
+  sql="temporal-sql-tool --plugin postgres12 --endpoint $POSTGRES_HOST --port 5432 --user $POSTGRES_USER --database $database"
   $sql create-database
   $sql setup-schema --version 0.0
   $sql update-schema --schema-dir "/etc/temporal/schema/postgresql/v12/$schema/versioned"

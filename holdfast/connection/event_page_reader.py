@@ -77,7 +77,9 @@ class Reader(WorkflowReader, Generic[PageT]):
     async def page(self, run_id: str, place: int, *, closed: bool, recorded: int | None = None) -> PageT:
         """Return the run's events from `place` on, as many as fit; a worker's absence is waited out.
 
-        Of a run that goes on, those that its history has, as far as it was followed (`History.recorded`). Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
+        Of a run that goes on, those that its history has, as far as it was followed (`History.recorded`).
+
+        Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
         """
         if closed:
             return await self._closed_runs.page(run_id, place, lambda start: self._query_events(run_id, start))

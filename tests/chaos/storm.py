@@ -1,7 +1,7 @@
 """Faults for some time, then quiet: workers and a server that die again and again, and what their sessions come to.
 
-`python -m tests.chaos.storm --sessions 5000 --turns 3` runs one from a shell. It prints a line each ten seconds, what is
-wrong, and the figures; the exit code is 0 when everything held and faults of both kinds have met.
+`python -m tests.chaos.storm --sessions 5000 --turns 3` runs one from a shell. It prints a line each ten seconds, what
+is wrong, and the figures; the exit code is 0 when everything held and faults of both kinds have met.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Final
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
-from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.server.worker_process import worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from tests import forked
 from tests.chaos.certificate.certify import MEMORY
@@ -38,7 +38,10 @@ STARTS_MAX: Final = 5
 WORKER_SERVES: Final = (2.0, 8.0)
 SERVER_SERVES: Final = (5.0, 20.0)
 STUCK_SECONDS: Final = 300.0
-"""How long all that is under way may take once it is calm: longer means stuck."""
+"""How long nothing may be answered and no session end once it is calm: longer means stuck."""
+
+DRAIN_SECONDS_MAX: Final = 3_600.0
+"""How long all that is under way is waited for at most once it is calm."""
 
 LOOK_SECONDS: Final = 10.0
 
@@ -164,15 +167,29 @@ async def _talked(storm: Storm, holdfast: Holdfast, say: Callable[[str], None]) 
             say(figures.line(time.monotonic() - until + plan.seconds))
         storm.calm.set()
         figures.calm_at(time.monotonic())
-        _, stuck = await asyncio.wait(talks, timeout=STUCK_SECONDS)
+        stuck = await _drained(talks, figures, say)
         figures.seconds = time.monotonic() - until + plan.seconds
         for each in stuck:
             each.cancel()
         ended = await asyncio.gather(*talks, return_exceptions=True)
-    figures.problems += [f"a session is stuck {STUCK_SECONDS:g} s after the faults' end" for _ in stuck]
+    figures.problems += ["a session is stuck after the faults' end" for _ in stuck]
     figures.problems += [f"{type(each).__name__}: {each}" for each in ended if isinstance(each, Exception)]
     figures.problems += whole_problems(figures, storm.folder / "model.jsonl", storm.folder / "tools.jsonl")
     return figures
+
+
+async def _drained(
+    talks: Sequence[asyncio.Task[None]], figures: Figures, say: Callable[[str], None]
+) -> set[asyncio.Task[None]]:
+    """Wait until all have ended, or nothing gets on any more; return those that have not ended."""
+    began = moved = time.monotonic()
+    before, left = (-1, -1), {each for each in talks if not each.done()}
+    while left and time.monotonic() < min(moved + STUCK_SECONDS, began + DRAIN_SECONDS_MAX):
+        _, left = await asyncio.wait(left, timeout=LOOK_SECONDS)
+        if (now := (len(figures.answered), figures.ended)) != before:
+            before, moved = now, time.monotonic()
+            say(f"calm: {figures.line(time.monotonic() - began)}")
+    return left
 
 
 async def _client(settings: Settings) -> Holdfast:

@@ -91,6 +91,12 @@ def billed_more(seen: Seen) -> Seen:
     return replace(seen, requests=(*seen.requests, replace(seen.requests[0], started_at=0)))
 
 
+def reported_more(seen: Seen) -> Seen:
+    data = seen.states[0].to_dict()
+    data["execution"]["usage"]["input_tokens"] += 100
+    return replace(seen, states=(AgentState.from_dict(data),))
+
+
 def numbers_left_out(seen: Seen) -> Seen:
     return replace(seen, session_events=((1, "run"), (3, "run")))
 
@@ -114,6 +120,7 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
         (message_lost, "messages"),
         (event_lost, "the run's last event is"),
         (event_doubled, "a watcher was told"),
+        (reported_more, "460 tokens are counted as reported, not 360"),
         (billed_more, "360 tokens are counted, 480 were billed"),
         (numbers_left_out, "are numbered [1, 3]"),
         (keys_changed, "note one has 2 keys"),
@@ -122,6 +129,14 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
 async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen], told: str) -> None:
     lines = problems(plant(seen))
     assert any(told in line for line in lines), lines
+
+
+async def test_what_a_lost_attempt_had_reported_counts_as_reported(seen: Seen) -> None:
+    early = replace(EARLY, at=seen.requests[-1].started_at + 1)
+    struck = reported_more(replace(seen, strikes=(Strike(time.time(), early),)))
+    assert any("are counted as reported" in line for line in problems(struck)), "nothing was billed for it"
+    billed = billed_more(struck)
+    assert not any("are counted as reported" in line for line in problems(billed))
 
 
 async def test_an_event_told_with_another_moment_or_other_content_is_told(seen: Seen) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, EVENTS_QUERY, ApprovalDecision, EventsPage, EventsRequest
 from holdfast.core.wire.execution_events import Observed
+from holdfast.testing import Hold
 from holdfast.testing.script import call, say
 from tests.serving import served
 from tests.workflows.histories import history_of, replayed
@@ -37,22 +38,23 @@ def pay(amount: int) -> str:
 
 async def test_events_of_a_task_that_is_not_recorded_are_held_back(settings: Settings, tmp_path: Path) -> None:
     for number in range(ROUNDS_MAX):
-        ahead, recorded, end = await _asked_before_the_task(settings, tmp_path / f"ledger-{number}.jsonl")
+        ahead, recorded, live, end = await _asked_before_the_task(settings, tmp_path / f"ledger-{number}.jsonl")
         assert recorded == end[: len(recorded)], "what the history has is told as it is told in the end"
+        assert live == end[: len(live)], "so is what the worker tells once the task is recorded"
         if ahead != end[: len(ahead)]:
             assert len(ahead) > len(recorded)
             return
     pytest.fail("no query has read beyond the history: this has shown nothing")
 
 
-async def _asked_before_the_task(
-    settings: Settings, ledger: Path
-) -> tuple[list[Observed], list[Observed], list[Observed]]:
+async def _asked_before_the_task(settings: Settings, ledger: Path) -> tuple[list[Observed], ...]:
     """Ask a fresh worker before it gets the task that a decision has made.
 
-    Return what it tells without regard for the history, what with it, and what a watcher is told in the end.
+    Return what it tells without regard for the history, what with it, what once the task is recorded, and what a
+    watcher is told in the end.
     """
-    script, till = [call("pay", amount=5), say("done")], Toolset(tools=(pay,))
+    hold = Hold()
+    script, till = [call("pay", amount=5), say("done", hold=hold)], Toolset(tools=(pay,))
     async with served(settings, ledger, script, till) as before:
         execution_id = await before.client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(before.client, execution_id)
@@ -68,9 +70,15 @@ async def _asked_before_the_task(
             await asyncio.sleep(LOOK_SECONDS)  # nobody tells of it
     async with served(settings, ledger, script, till) as after:
         pages: list[EventsPage] = await asyncio.gather(*asking)
-        watched = [each async for each in after.client.watch(execution_id) if isinstance(each, Observed)]
+        await hold.until_held()
+        live: EventsPage = await handle.query(EVENTS_QUERY, EventsRequest(), result_type=EventsPage)
+        hold.release()
+        watched: list[Observed] = []
+        async for each in after.client.watch(execution_id):
+            if isinstance(each, Observed):
+                watched.append(each)  # noqa: PERF401  # of the wider type
         await replayed(client, execution_id)
-    return [*pages[0].events], [*pages[1].events], watched
+    return [*pages[0].events], [*pages[1].events], [*live.events], watched
 
 
 async def _recorded(client: Holdfast, execution_id: str) -> int:

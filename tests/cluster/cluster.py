@@ -22,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, TLSConfig
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.binaries import Binaries, built
+from tests.cluster.binaries import VERSION, Binaries, built
 from tests.cluster.credentials import SERVER_NAME, Authority, Claims, Pair
 from tests.cluster.postgres import DATABASES, PASSWORD, USER, Postgres
 from tests.cluster.processes import Program, environment
@@ -124,6 +124,8 @@ class Cluster:
     """The addresses of a role's processes, by their number."""
     stack: ExitStack
     """Ends with the cluster."""
+    standby: Postgres | None = None
+    """A replica that can take over."""
     nodes: dict[str, list[Program]] = field(default_factory=dict[str, list[Program]])
 
     @property
@@ -198,33 +200,22 @@ class Cluster:
             return False
 
 
-def _create_schema(binaries: Binaries, postgres: Postgres) -> None:
-    """Create the databases of a new cluster."""
-    host, _, port = postgres.address.rpartition(":")
-    for database in DATABASES:
-        tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
-        tool += ["--database", database]
-        for step in (
-            ["create-database"],
-            ["setup-schema", "--version", "0.0"],
-            ["update-schema", "--schema-name", SCHEMAS[database]],
-        ):
-            told = environment(SQL_PASSWORD=PASSWORD)
-            done = subprocess.run(
-                [*tool, *step], env=told, check=False, capture_output=True, text=True, timeout=SCHEMA_SECONDS_MAX
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-
-
 @contextmanager
 def cluster(
-    folder: Path, *, shards: int = 16, security: Security | None = None, restored: Postgres | None = None
+    folder: Path,
+    *,
+    shards: int = 16,
+    security: Security | None = None,
+    restored: Postgres | None = None,
+    version: str = VERSION,
+    dynamic_config: Path = DYNAMIC_CONFIG,
 ) -> Generator[Cluster]:
     """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
 
     With `restored`, a running PostgreSQL that has the databases of another cluster, the cluster begins with these.
+    `dynamic_config` has the server's settings that differ from its defaults: ours, if nothing is said.
     """
-    binaries = built()
+    binaries = built(version)
     with ExitStack() as stack:
         postgres = restored or Postgres(free_port())
         stack.callback(postgres.stop)
@@ -237,6 +228,7 @@ def cluster(
         hosts = _hosts(network, roles)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
         told = _environment(database, hosts, shards, security)
+        told["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
         running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack)
         for role in roles:
             for host in hosts[role]:
@@ -265,13 +257,43 @@ def _environment(
         POSTGRES_USER=USER,
         POSTGRES_PWD=PASSWORD,
         NUM_HISTORY_SHARDS=str(shards),
-        DYNAMIC_CONFIG_FILE_PATH=str(DYNAMIC_CONFIG),
         # one value for all: each process writes its own down as it starts, and two at once both give up
         CLUSTER_RPC_ADDRESS=f"{hosts['frontend'][0]}:{FRONTEND_PORT}",
         CLUSTER_HTTP_ADDRESS=f"{hosts['frontend'][0]}:{HTTP_PORT}",
         LOG_LEVEL=os.environ.get("HOLDFAST_TEST_SERVER_LOG", "warn"),
     )
     return told if security is None else {**told, **security.of_server()}
+
+
+def _create_schema(binaries: Binaries, postgres: Postgres) -> None:
+    """Create the databases of a new cluster."""
+    for database in DATABASES:
+        _sql(binaries, postgres, database, "create-database")
+        _sql(binaries, postgres, database, "setup-schema", "--version", "0.0")
+    update_schema(binaries, postgres)
+
+
+def update_schema(binaries: Binaries, postgres: Postgres) -> dict[str, str]:
+    """Bring both databases to the schema of that version, and return the versions that they then have."""
+    versions: dict[str, str] = {}
+    for database in DATABASES:
+        _sql(binaries, postgres, database, "update-schema", "--schema-name", SCHEMAS[database])
+        [[versions[database]]] = postgres.query("SELECT curr_version FROM schema_version", database)
+    return versions
+
+
+def _sql(binaries: Binaries, postgres: Postgres, database: str, *step: str) -> None:
+    host, _, port = postgres.address.rpartition(":")
+    tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
+    done = subprocess.run(
+        [*tool, "--database", database, *step],
+        env=environment(SQL_PASSWORD=PASSWORD),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SCHEMA_SECONDS_MAX,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _hosts(network: int, roles: dict[str, int]) -> dict[str, list[str]]:

@@ -26,7 +26,8 @@ SESSIONS: Final = int(os.environ.get("HOLDFAST_TEST_SESSIONS", "40"))
 MESSAGES: Final = 3
 SAID: Final = [f"message {number}" for number in range(MESSAGES)]
 WORKERS: Final = 3
-FIRST_CALLS_SECONDS_MAX: Final = 300
+CALLS_SECONDS_MAX: Final = 300.0
+POLL_SECONDS: Final = 0.1
 TELLER: Final = AgentDefinition(name="teller", tools=("note", "pay"))
 
 
@@ -54,6 +55,8 @@ class Phase:
 class Timeline:
     """What happened to the server, in its order."""
 
+    calls: Callable[[], int]
+    """Counts the model calls so far."""
     phases: list[Phase] = field(default_factory=list[Phase])
 
     def run(self, name: str, deed: Callable[[], None]) -> None:
@@ -61,6 +64,13 @@ class Timeline:
         began = time.monotonic()
         deed()
         self.phases.append(Phase(name, began, time.monotonic()))
+
+    def until_recovered(self) -> None:
+        """Return once so many model calls have been made since that many of the sessions have gone on."""
+        wanted, until = self.calls() + SESSIONS // 4, time.monotonic() + CALLS_SECONDS_MAX
+        while self.calls() < wanted:
+            assert time.monotonic() < until, f"{self.calls()} model calls, and no more"
+            time.sleep(POLL_SECONDS)
 
 
 Fault = Callable[[Timeline], None]
@@ -79,21 +89,21 @@ def answering(request: dict[str, Any]) -> Reply:
 
 async def talk_through(fault: Fault, settings: Settings, folder: Path) -> list[str]:
     """Have sessions talk, harm the server in the middle, and check what must hold; return what to print of it."""
-    ledger, timeline = Ledger(folder / "tools.jsonl"), Timeline()
-    started = time.monotonic()
+    ledger, started = Ledger(folder / "tools.jsonl"), time.monotonic()
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(FakeOpenAI(answering))
         for _ in range(WORKERS):
             await stack.enter_async_context(worker(settings, endpoint, ledger.path))
         client = await Holdfast.connect(settings)
+        timeline = Timeline(lambda: len(endpoint.requests))
         talks = [asyncio.create_task(talked(Chat(client, TELLER), SAID)) for _ in range(SESSIONS)]
-        await endpoint.until(lambda requests: len(requests) >= SESSIONS, FIRST_CALLS_SECONDS_MAX)
+        await endpoint.until(lambda requests: len(requests) >= SESSIONS, CALLS_SECONDS_MAX)
         await asyncio.to_thread(fault, timeline)
         states = [await talk for talk in talks]
         asked = [each.started_at for each in endpoint.requests]
     check(states, ledger)
-    before = sum(each < timeline.phases[0].began for each in asked)
-    assert before < SESSIONS * MESSAGES * 2, "the fault came in the middle"
+    before = sum(each < timeline.phases[-1].began for each in asked)
+    assert before < SESSIONS * MESSAGES * 2, "the last fault came in the middle"
     load = os.getloadavg()[1]
     total = f"{SESSIONS} sessions, {time.monotonic() - started:.0f} s in all, load average {load:.0f}"
     return [*(phase.line(asked) for phase in timeline.phases), total]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,21 @@ def losing_the_database(cluster: Cluster) -> None:
     cluster.postgres.start_again()
 
 
+def following(cluster: Cluster) -> None:
+    """Have a replica follow PostgreSQL, which acknowledges nothing any more that the replica lacks."""
+    cluster.standby = cluster.replica()
+    cluster.postgres.until_followed(synchronous=True)
+
+
+def failing_over(cluster: Cluster) -> None:
+    """Kill PostgreSQL for good, promote its replica, and turn the server to that."""
+    assert cluster.standby is not None
+    cluster.postgres.kill()
+    time.sleep(DOWN_SECONDS)
+    cluster.standby.promote()
+    cluster.turn_to(cluster.standby)
+
+
 def cut_off(cluster: Cluster) -> None:
     """Cut workers and clients off from every frontend."""
     cluster.balancer.cut()
@@ -64,7 +80,11 @@ FAULTS: Final[dict[str, Deed]] = {
     "database": losing_the_database,
     "network": cut_off,
     "slow database": slowed,
+    "failover": failing_over,
 }
+
+PREPARATIONS: Final[dict[str, Deed]] = {"failover": following}
+"""What a fault needs before it."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -72,8 +92,25 @@ async def test_sessions_go_on_through_a_fault(
     name: str, settings: Settings, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fault(timeline: Timeline) -> None:
-        timeline.run(name, lambda: FAULTS[name](running))
+        timeline.run(name, partial(FAULTS[name], running))
 
+    if name in PREPARATIONS:
+        PREPARATIONS[name](running)
     lines = await talk_through(fault, settings, tmp_path)
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))
+
+
+async def test_sessions_go_on_through_all_faults_one_after_the_other(
+    settings: Settings, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faults(timeline: Timeline) -> None:
+        for name, deed in FAULTS.items():
+            if name in PREPARATIONS:
+                PREPARATIONS[name](running)
+            timeline.run(name, partial(deed, running))
+            timeline.until_recovered()
+
+    lines = await talk_through(faults, settings, tmp_path)
     with capsys.disabled():
         print("\n" + "\n".join(lines))

@@ -1,19 +1,24 @@
-"""Builds the images and starts the stand-in deployment once for all tests of this folder."""
+"""Builds the images and starts the deployment of compose.yaml once for each module of this folder."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.running import Stack, answers, run
+from tests.deploy.running import ROOT, Stack, answers, run
+from tests.telemetry.scraping import free_port
 
 PROJECT = Path(__file__).parent / "project"
+DEPLOY = ROOT / "deploy"
+WITHOUT_STAND_IN = "grafana/"
 
 BASE_OFFICIAL = "python:3.13-slim-trixie"
 BASE_STAND_IN = f"holdfast-stand-in/{BASE_OFFICIAL}"
-KEY = "stand-in-key"  # what the fake model accepts, see compose.dev-server.yaml
+KEY = "stand-in-key"  # what the fake model accepts, see compose.model.yaml
 
 BUILD_SECONDS = 900
 START_SECONDS = 300
@@ -48,27 +53,50 @@ def compose() -> tuple[str, ...]:
     pytest.skip("docker compose is not installed")
 
 
+@pytest.fixture(scope="session")
+def versions() -> dict[str, str]:
+    """The tags of the images that compose.yaml names: the official ones where they are, else the stand-ins."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    named = dict(re.findall(r"\$\{(\w+_VERSION):-([\w.-]+)\}", text))
+    written = dict(re.findall(r"^(\w+)=(\S+)$", (DEPLOY / "stand-in" / "versions.env").read_text(), re.MULTILINE))
+    for chosen in (named, {**named, **written}):
+        images = [f"{name}:{chosen[version]}" for name, version in re.findall(r"image: (\S+):\$\{(\w+):-", text)]
+        wanted = [each for each in images if not each.startswith(WITHOUT_STAND_IN)]
+        if all(answers("docker", "image", "inspect", each) for each in wanted):
+            return chosen
+    pytest.skip(
+        f"{', '.join(wanted)} are not all here; pull the official images, or run deploy/stand-in/build-images.sh"
+    )
+
+
 @pytest.fixture(scope="module")
 def stack(
-    image: str, base_image: str, compose: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+    image: str,
+    base_image: str,
+    compose: tuple[str, ...],
+    versions: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stack]:
-    """The stand-in deployment, started; its logs are printed when it does not start, and it is removed at the end."""
-    secrets = tmp_path_factory.mktemp("secrets")
-    (secrets / "openai_api_key").write_text(f"{KEY}\n")
-    (secrets / "openai_api_key").chmod(0o444)
+    """The deployment, started; its logs are printed when it does not start, and it is removed at the end."""
+    folder = tmp_path_factory.mktemp("secrets")
+    for name, content in (("openai_api_key", KEY), ("postgres_password", secrets.token_hex(32))):
+        (folder / name).write_text(f"{content}\n")
+        (folder / name).chmod(0o444)
     env = {
+        **versions,
+        **{f"{name}_PORT": str(free_port()) for name in ("TEMPORAL", "TEMPORAL_UI", "PROMETHEUS", "GRAFANA")},
         "HOLDFAST_IMAGE": image,
         "HOLDFAST_PROJECT": str(PROJECT),
         "PYTHON_IMAGE": base_image,
-        "SECRETS": str(secrets),
+        "SECRETS": str(folder),
     }
     stack = Stack(command=compose, env=env, ledger_copy=tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
     try:
-        stack.compose("build", "temporal", "model", seconds=BUILD_SECONDS)
+        stack.compose("build", "model", seconds=BUILD_SECONDS)
         stack.compose("up", "--detach", "--no-build", seconds=START_SECONDS)
         yield stack
     finally:
         try:
             print(stack.compose("logs", "--no-color"))  # noqa: T201 - pytest shows it with a failure
         finally:
-            stack.compose("down", "--volumes", "--timeout", "5")
+            stack.compose("--profile", "watch", "down", "--volumes", "--timeout", "5")

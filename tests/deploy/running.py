@@ -1,13 +1,15 @@
-"""Docker, compose and the stand-in deployment as the tests of this folder use them; it must not judge them."""
+"""Docker, compose and the deployment of compose.yaml as the tests of this folder use them; it must not judge them."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from holdfast.testing.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
-STACK_FILE = ROOT / "deploy" / "stand-in" / "compose.dev-server.yaml"
+STACK_FILES = (ROOT / "deploy" / "compose.yaml", ROOT / "deploy" / "stand-in" / "compose.model.yaml")
 COMMAND_SECONDS = 180
 
 
@@ -30,6 +32,15 @@ def run(*command: str, seconds: float = COMMAND_SECONDS, env: Mapping[str, str] 
     return done.stdout
 
 
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = COMMAND_SECONDS) -> None:
+    """Ask again and again; containers have no event to await."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{seconds} s passed before {what}")
+        time.sleep(0.2)
+
+
 def answers(*command: str) -> bool:
     """Tell whether a program is there and succeeds."""
     if shutil.which(command[0]) is None:
@@ -39,7 +50,7 @@ def answers(*command: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running stand-in deployment."""
+    """A running deployment of compose.yaml, with a fake model."""
 
     command: tuple[str, ...]
     env: Mapping[str, str]
@@ -48,7 +59,8 @@ class Stack:
 
     def arguments(self, *arguments: str) -> tuple[str, ...]:
         """Return the compose command line, for a caller who starts it himself with `env`."""
-        return (*self.command, "--project-name", self.name, "--file", str(STACK_FILE), *arguments)
+        files = [word for path in STACK_FILES for word in ("--file", str(path))]
+        return (*self.command, "--project-name", self.name, *files, *arguments)
 
     def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run a compose command for this deployment."""
@@ -62,6 +74,28 @@ class Stack:
         """Return what docker knows about a service's container."""
         [container] = json.loads(run("docker", "inspect", self.compose("ps", "-q", service).strip()))
         return dict(container)
+
+    def until_healthy(self, service: str) -> None:
+        """Return once a service is healthy by its own check."""
+        wait_until(lambda: self.inspect(service)["State"]["Health"]["Status"] == "healthy", f"{service} is healthy")
+
+    def crash(self, service: str) -> None:
+        """Kill a container's first process from outside, and return once docker has started it anew.
+
+        `docker kill` is no crash: docker leaves that container dead.
+        """
+        before = self.inspect(service)
+        process = Path("/proc") / str(before["State"]["Pid"])
+        if os.geteuid() != 0 or not process.exists() or before["Id"] not in (process / "cgroup").read_text():
+            pytest.skip("only root on docker's own machine can kill a container's process")
+        os.kill(int(process.name), signal.SIGKILL)
+        wait_until(
+            lambda: (
+                (after := self.inspect(service))["RestartCount"] > before["RestartCount"]
+                and bool(after["State"]["Running"])
+            ),
+            f"docker has started {service} again",
+        )
 
     def ledger(self) -> Ledger:
         """Return what the fake model has noted so far; before its first call there is no file yet."""

@@ -19,7 +19,8 @@ from tests.telemetry.scraping import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TEMPORAL = Path(sys.executable).with_name("temporal")
-FILES = ("compose.yaml", "compose.worker.yaml", "stand-in/compose.dev-server.yaml")
+MODEL = "stand-in/compose.model.yaml"  # comes on top of compose.yaml
+FILES = ("compose.yaml", "compose.worker.yaml", MODEL)
 
 
 def services(name: str) -> dict[str, dict[str, Any]]:
@@ -27,7 +28,7 @@ def services(name: str) -> dict[str, dict[str, Any]]:
     path = DEPLOY / name
     found: dict[str, dict[str, Any]] = {}
     for service, written in yaml.safe_load(path.read_text())["services"].items():
-        base: dict[str, Any] = {}
+        base: dict[str, Any] = services("compose.yaml").get(service, {}) if name == MODEL else {}
         if extended := written.get("extends"):
             base = services(str((path.parent / extended["file"]).resolve().relative_to(DEPLOY)))[extended["service"]]
         environment = {**base.get("environment", {}), **written.get("environment", {})}
@@ -70,7 +71,8 @@ def test_everything_of_ours_that_runs_shares_one_place_for_large_data(file: str)
     for service in ours:
         assert "file:///var/lib/holdfast/objects" in service["environment"]["HOLDFAST_STORAGE"]
         assert volumes & {str(volume) for volume in service["volumes"]}
-    assert "objects" in yaml.safe_load((DEPLOY / file).read_text())["volumes"]
+    declares = "compose.yaml" if file == MODEL else file
+    assert "objects" in yaml.safe_load((DEPLOY / declares).read_text())["volumes"]
 
 
 @pytest.mark.parametrize(("problems", "code"), [({}, 0), ({"storage": "away"}, 1)])
@@ -115,3 +117,11 @@ def test_the_official_server_is_the_version_that_our_tests_run_against() -> None
     assert locked
     assert set(re.findall(r"TEMPORAL_VERSION:-([\d.]+)", text)) == {locked[1]}
     assert set(re.findall(r"TEMPORAL_UI_VERSION:-([\d.]+)", text)) == {locked[2]}
+
+
+def test_the_stand_ins_are_of_the_versions_that_they_stand_for() -> None:
+    written = dict(re.findall(r"^(\w+)=(\S+)$", (DEPLOY / "stand-in" / "versions.env").read_text(), re.MULTILINE))
+    assert all(version.endswith("-stand-in") for version in written.values())
+    named = dict(re.findall(r"\$\{(\w+_VERSION):-([\w.-]+)\}", (DEPLOY / "compose.yaml").read_text()))
+    for name in ("TEMPORAL_VERSION", "TEMPORAL_UI_VERSION"):
+        assert written[name] == f"{named[name]}-stand-in"

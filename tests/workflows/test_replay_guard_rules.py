@@ -333,3 +333,20 @@ def test_a_recorded_task_ends_the_row_of_those_that_started_over(caplog: pytest.
         assert run.told(14 + 10 * number, signals=1)
         assert run.told(17 + 10 * number, signals=1), "the task before this one is recorded"
     assert not caplog.records
+
+
+def test_a_run_that_a_query_has_visibly_brought_beyond_its_last_task_is_given_up() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.asked(3)
+    assert run.given_up == []
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(6, signals=1, at=3), "the query sees it"
+    assert run.asked(6)
+    assert run.given_up == ["run"], "the next task comes with the whole history"
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(7, signals=1)
+    assert run.asked(7)
+    assert run.given_up == ["run"]

@@ -6,7 +6,7 @@ Callers of a workflow or an activity use these names; no side imports the other'
 from __future__ import annotations
 
 import operator
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -261,6 +261,8 @@ class ExecutionInput(SparseForm):
     and `tenant` is on whose account it works: its subagents get both, too.
     """
 
+    format: Literal[1] = 1
+    """Not written while it is the first: see `holdfast.core.base.stored_forms`."""
     agent_id: Id
     definition: AgentDefinition
     question: str

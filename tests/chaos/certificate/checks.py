@@ -163,11 +163,11 @@ def given_up(seen: Seen, state: AgentState) -> list[str]:
         begun.setdefault(each.key, each.at)
     calls: list[str] = []
     for step in state.steps:
-        for index, each in enumerate(step.tool_executions):
-            if each.error and each.error.type == WORKER_LOST:
+        for index, execution in enumerate(step.tool_executions):
+            if execution.error and execution.error.type == WORKER_LOST:
                 key = idempotency_key(state.running.execution_id, step.number, index)
                 met = sum(key in begun and strike.at >= begun[key] for strike in seen.strikes)
-                calls += [each.call.id] if met >= DEATHS_MAX else []
+                calls += [execution.call.id] if met >= DEATHS_MAX else []
     return calls
 
 
@@ -262,10 +262,11 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
     wanted = sum(state.usage.total_tokens - state.usage.estimated_tokens for state in seen.baseline.states)
     reported = used - estimated
     whole = any(_counts_as_a_whole(seen, state) for state in seen.states)
-    at_most = seen.scene.timed or whole
-    if (reported > wanted) if at_most else (reported != wanted):
-        yield f"{reported} tokens are counted as reported, not {wanted}"
     billed = sum(_billed(each) for each in seen.requests)
+    at_most = seen.scene.timed or whole
+    # what a lost attempt had reported before it was lost counts as reported, too
+    if reported > max(wanted, billed if seen.strikes else 0) or (reported < wanted and not at_most):
+        yield f"{reported} tokens are counted as reported, not {wanted}"
     if used < billed:
         yield f"{used} tokens are counted, {billed} were billed"
     for state in seen.states:

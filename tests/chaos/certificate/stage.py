@@ -105,6 +105,7 @@ class Stage:
 
     async def _partition(self, guest: Guest) -> None:
         assert guest.run.proxy is not None
+        await guest.run.proxy.connected()  # the last cut may be healed and the worker not be back yet
         met = guest.run.proxy.cut(self._chance.choice(CUTS))
         assert met, "there was no connection to cut"
         guest.struck()
