@@ -39,7 +39,7 @@ async def note_of_another(settings: Settings) -> str:
     noted: queue.SimpleQueue[str] = queue.SimpleQueue()
     command = worker_command(settings, ["tests.server.build_tools"])
     process = WarmWorker(
-        command, lambda line: noted.put(line) if line.startswith("note:") else None, worker_environment()
+        command, lambda line: noted.put(line) if "gets no runs" in line else None, worker_environment()
     )
     try:
         return await asyncio.to_thread(noted.get, timeout=SECONDS_MAX)

@@ -25,7 +25,11 @@ async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float
             return await findings
     except TimeoutError:
         return [
-            wrong(check, f"no answer within {seconds:g} s", "something below it hangs: a disk, a network, a server")
+            wrong(
+                check,
+                f"no answer within {seconds:g} s",
+                "a disk, a network or a server hangs, or this machine is overloaded: try again",
+            )
         ]
     except HoldfastError as error:
         return [from_error(check, error)]

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.extras import install_command
+from holdfast.core.conversation.amounts import counted
 from holdfast.models.model_apis import OPENAI, ModelApi
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 
@@ -145,7 +146,7 @@ def model_endpoint(facts: EndpointFacts) -> Finding:
     if status != HTTPStatus.OK or facts.models is None:
         remedy = "it answers but lists no models; a run shows whether it works"
         return warned(MODEL, answer if status != HTTPStatus.OK else f"{facts.endpoint} lists no models", remedy)
-    result = f"{facts.endpoint}, {len(facts.models)} models"
+    result = f"{facts.endpoint}, {counted(len(facts.models), 'model')}"
     if facts.model is None:
         return fine(MODEL, f"{result}; HOLDFAST_MODEL is not set: agents must name their model")
     if facts.model not in facts.models:

@@ -116,6 +116,7 @@ def test_an_embedded_server_runs_rests_hangs_or_is_damaged(facts: DataFacts, lev
     ("facts", "level", "words"),
     [
         (replace(ENDPOINT, status=200, models=("gpt-x", "gpt-y")), Level.OK, "2 models, 'gpt-x' among them"),
+        (replace(ENDPOINT, status=200, models=("gpt-x",)), Level.OK, "1 model, 'gpt-x' among them"),
         (replace(ENDPOINT, status=200, models=("a",), model=None), Level.OK, "agents must name their model"),
         (replace(ENDPOINT, status=200, models=("a",), model="a", has_key=False), Level.OK, "no key is sent"),
         (replace(ENDPOINT, status=200, models=("gpt-xy",)), Level.WARNING, "none of them HOLDFAST_MODEL 'gpt-x'"),
