@@ -26,6 +26,8 @@ from holdfast.capabilities.built_in import with_built_in
 from holdfast.capabilities.worker_capabilities import with_configured
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.deployment_version import DeploymentVersion, version_from
+from holdfast.connection.queue_routing import queue_routing
+from holdfast.connection.rpc_errors import answered
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
@@ -169,7 +171,7 @@ async def serve(
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {what}{events}{read_at}")
-        await _note_unpromoted(client, version)
+        await _note_idle(client, version, settings.task_queue)
         await stopping.wait()
         grace = serving.grace_seconds
         longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
@@ -218,12 +220,14 @@ def _offer(
     return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
 
 
-async def _note_unpromoted(client: TemporalClient, version: DeploymentVersion | None) -> None:
-    """Say so where no build of the worker's deployment is current: it gets nothing until then."""
-    if version is None:
-        return
+async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, task_queue: str) -> None:
+    """Say so where the worker gets no runs: no build of its deployment is current, or it has none and another is."""
     with suppress(HoldfastError):
-        if not await routes_runs(client, version.deployment):
+        if version is None:
+            if current := (await answered(queue_routing(client, task_queue))).current:
+                remedy = f"end it, or start it with `holdfast worker --build-id {current[1]}`"
+                _say(f"note: build {current[1]!r} is current, so this worker without a build gets no runs; {remedy}")
+        elif not await routes_runs(client, version.deployment):
             command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
             _say(f"note: no build of deployment {version.deployment!r} is current, so it gets no runs; `{command}`")
 

@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 
 from holdfast.core.base.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
 from holdfast.core.base.frozen import replace
+from holdfast.core.base.stored_forms import SESSION
 from holdfast.core.wire.contracts import (
     HEAD_ALONE,
     PART_QUERY,
@@ -105,7 +106,7 @@ class RecordActivities:
         """
         with _typed_errors():
             looked_at = time.monotonic()
-            saved = await self._records.read_session(request.agent_id)
+            saved = await self._saved(request.agent_id)
             if saved is None or _last_changed(saved) <= _last_changed(request.state):
                 if time.monotonic() - looked_at > LOOK_SECONDS_MAX:
                     late = f"what is kept of agent {request.agent_id} was read more than {LOOK_SECONDS_MAX:g} s ago"
@@ -117,12 +118,19 @@ class RecordActivities:
         """Return the agent's saved session, and its latest record if that is newer."""
         with _typed_errors():
             saved, records = await asyncio.gather(
-                self._records.read_session(request.agent_id), self._records.by_agent(request.agent_id, 1)
+                self._saved(request.agent_id), self._records.by_agent(request.agent_id, 1)
             )
         latest = records[0] if records else None
         if latest is not None and saved is not None and _last_changed(saved) >= latest.completed_at:
             latest = None
         return FoundSession(kept=None if saved is None else saved.decode(), latest=latest)
+
+    async def _saved(self, agent_id: str) -> bytes | None:
+        """Return the agent's saved session. Raises FormNewer for a newer Holdfast's: it is not replaced, either."""
+        saved = await self._records.read_session(agent_id)
+        if saved is not None:
+            SESSION.check(saved, f"what is kept of agent {agent_id}")
+        return saved
 
 
 async def whose(execution_id: str) -> str:

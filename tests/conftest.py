@@ -24,7 +24,7 @@ from holdfast.core.tools.tools import AnyTool
 from holdfast.runtime.tool_runner import Results
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
-from tests import forked
+from tests import forked, server_credentials
 from tests.plain_server import plain_server
 from tests.serving import Serve, Served, served
 
@@ -119,6 +119,16 @@ def pytest_collection_finish() -> None:
     _shorten_collections()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a test the credentials of the server that it talks to; skip it where it needs the embedded server's own."""
+    needed: set[str] = {*getattr(item, "fixturenames", ())}
+    is_shared = "temporal_address" in needed
+    server_credentials.allow(os.environ, server=is_shared)
+    if is_shared and server_credentials.ADDRESS is not None and "temporal_server" in needed:
+        pytest.skip("it freezes the embedded server's process or reads its files; HOLDFAST_TEST_ADDRESS names another")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Leave what a file's tests keep out of later collections."""
@@ -166,10 +176,10 @@ def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
 @pytest.fixture(scope="session")
 def temporal_address(request: pytest.FixtureRequest) -> str:
     """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`make cluster`)."""
-    if (named := os.environ.get("HOLDFAST_TEST_ADDRESS")) is not None:
+    if server_credentials.ADDRESS is not None:
         forked.begin()
         forked.ready()
-        return named
+        return server_credentials.ADDRESS
     server: ServerAddress = request.getfixturevalue("temporal_server")
     return server.address
 

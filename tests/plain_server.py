@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,22 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
     Register nothing in its namespace `default`.
     """
-    folder = tmp_path_factory.mktemp("plain")
+    with running(tmp_path_factory.mktemp("plain")) as address:
+        yield address
+
+
+@contextmanager
+def running(folder: Path, *settings: str) -> Generator[str]:
+    """Run such a server until the block ends, with these dynamic settings (KEY=VALUE) of its own; give its address."""
     program = str(Path(sys.executable).with_name("temporal"))
     ports = choose_ports(0, 0)
     command = [program, "server", "start-dev", "--headless", "--ip", HOST, "--port", str(ports.grpc)]
+    command += [f"--dynamic-config-value={each}" for each in settings]
     with (folder / "inherited").open("wb") as inherited:
         launch = Launch([*command, "--http-port", str(ports.http)], folder, folder / "log", inherited.fileno())
         server = ServerProcess(launch)
-    assert server.wait_until_ready(ports.http) is None
-    yield f"{HOST}:{ports.grpc}"
-    os.kill(server.pid, signal.SIGKILL)
+    try:
+        assert server.wait_until_ready(ports.http) is None
+        yield f"{HOST}:{ports.grpc}"
+    finally:
+        os.kill(server.pid, signal.SIGKILL)

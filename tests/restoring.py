@@ -77,7 +77,9 @@ class Work:
         """
         agent = client.agent(self.agent_id, definition=FRIEND)
         assert (await agent.ask("two")).output == "2: two", "the session knows what was said"
-        tasks = [each.task for each in await agent.records()]
+        records = await agent.records()
+        assert len({each.execution_id for each in records}) == len(records), "each is listed once"
+        tasks = [each.task for each in records]
         assert (tasks[0], tasks[-1]) == ("two", "one"), tasks
         recorded = await client.recorded_state(await client.record(self.ended))
         assert recorded.final_response == (await client.state(self.ended)).final_response == "1: alone"

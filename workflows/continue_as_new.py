@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ContinueAsNewVersioningBehavior
 
-from holdfast.core.base.errors import HoldfastError, PayloadRefused
+from holdfast.core.base.errors import FormNewer, HoldfastError, PayloadRefused
+from holdfast.core.base.stored_forms import RUN_INPUT, StoredForm
 from holdfast.core.wire.refused_start import RefusedStart
 
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
@@ -32,18 +34,34 @@ class StartRefused(Exception):
     """The input of a replayed run is not encrypted as it should be. Not in FAULTS: its task fails and is retried."""
 
 
+class NotForThisWorker(Exception):
+    """A newer Holdfast wrote it. Not in FAULTS: the task is retried until a worker of that version has it."""
+
+
 def check_start(start_input: object) -> None:
     """Fail the run at once, with the reason, if the codec refused its input: its starter does not have the key.
 
     A run with history began before there was a key: it waits for a worker without the key file, as it would for the
-    right code. Its replay does the same, so an ended run stays ended.
+    right code. Its replay does the same, so an ended run stays ended. The input of a newer Holdfast fails no run.
     """
+    if isinstance(start_input, Mapping):
+        check_form(RUN_INPUT, cast("Mapping[str, object]", start_input))
     if not isinstance(start_input, RefusedStart):
         return
+    if start_input.newer:
+        raise NotForThisWorker(start_input.why)
     if workflow.unsafe.is_replaying():
         raise StartRefused(start_input.why) from PayloadRefused(start_input.why)
     why = PayloadRefused(start_input.why)  # in plain text, too: the starter may not have the key
     raise ApplicationError(start_input.why, type=PayloadRefused.__name__, non_retryable=True) from why
+
+
+def check_form(form: StoredForm, data: str | Mapping[str, object]) -> None:
+    """Fail the task, and not the run, where a newer Holdfast wrote what the workflow has to read."""
+    try:
+        form.check(data)
+    except FormNewer as error:
+        raise NotForThisWorker(error.message) from None
 
 
 def newer_build() -> ContinueAsNewVersioningBehavior | None:

@@ -1,11 +1,15 @@
 """The events of one execution or session, kept for queries.
 
-A Temporal run has the events since it began. They are not in its history: a replay derives them again.
+A Temporal run has the events since it began. They are not in its history: a replay derives them again. Each is kept
+with the length of the history at the task that it came in: whoever follows the history wants no event that is ahead of
+it (`EventsRequest.recorded`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from typing import cast
 
@@ -28,6 +32,7 @@ class EventLog:
         self._before = before
         self._previous_run_id = previous_run_id
         self._events: list[AnyObserved] = []
+        self._lengths: list[int] = []
 
     @property
     def total(self) -> int:
@@ -37,13 +42,15 @@ class EventLog:
     def take(self, event: Observed) -> None:
         """Add an event."""
         self._events.append(cast("AnyObserved", event))  # the union lists every kind there is
+        self._lengths.append(workflow.info().get_current_history_length())
 
     def page(self, request: EventsRequest) -> EventsPage:
         """Return the events from a place on, as many as one answer holds, but at least one where there is one."""
         start = min(max(request.start, self._before), self.total)
+        recorded = _recorded(self._lengths, request)
         events: list[AnyObserved] = []
         used = 0
-        for event in self._events[start - self._before :]:
+        for event in self._events[start - self._before : recorded]:
             used += len(to_json(event))
             if events and used > bounds.PAGE_BYTES_MAX:
                 break
@@ -52,7 +59,7 @@ class EventLog:
             first=self._before,
             start=start,
             events=tuple(events),
-            total=self.total,
+            total=max(start, self._before + recorded),
             previous_run_id=self._previous_run_id,
         )
 
@@ -66,6 +73,7 @@ class SessionEventLog:
         self._previous_run_id: str | None = None
         self._total = 0
         self._events = deque[AnySessionEvent](maxlen=SESSION_EVENTS_MAX)
+        self._lengths = deque[int](maxlen=SESSION_EVENTS_MAX)
         if state is not None:
             self.go_on(state)
 
@@ -78,6 +86,7 @@ class SessionEventLog:
         """Add the events of a transition."""
         for event in session_events(before, after, self._run_id):
             self._events.append(event)
+            self._lengths.append(workflow.info().get_current_history_length())
             self._total += 1
 
     def handed_on(self, state: SessionState) -> SessionState:
@@ -89,9 +98,10 @@ class SessionEventLog:
         """Return the events from a place on, as many as one answer holds, but at least one where there is one."""
         first = self._total - len(self._events)
         start = min(max(request.start, first), self._total)
+        recorded = _recorded(self._lengths, request)
         events: list[AnySessionEvent] = []
         used = 0
-        for event in islice(self._events, start - first, None):
+        for event in islice(self._events, start - first, recorded):
             used += len(to_json(event))
             if events and used > bounds.PAGE_BYTES_MAX:
                 break
@@ -101,6 +111,11 @@ class SessionEventLog:
             first=first,
             start=start,
             events=tuple(events),
-            total=self._total,
+            total=max(start, first + recorded),
             previous_run_id=self._previous_run_id,
         )
+
+
+def _recorded(lengths: Sequence[int], request: EventsRequest) -> int:
+    """Return how many events, each of which came at one of these lengths of the history, it has recorded."""
+    return len(lengths) if request.recorded is None else bisect_right(lengths, request.recorded)

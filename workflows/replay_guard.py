@@ -15,10 +15,15 @@ workflows):
   with the next one, at another time and after other events. A replay goes by the marker. (What a replay then does at
   once must not be the answer to an update: `workflows.shielding.locally`.)
 
+A run that has visibly gone beyond its last task is given up after the query. Else a next task that brings nothing more
+would end without an activation: with the commands of a replay, but the run would keep the moments of an earlier task.
+
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
 watched may be asked something before each of these attempts, and would never get on. So for a while after a failure
 (EVICTIONS_MAX) the worker gives up a run that it has read for a query: the next attempt comes with the whole history.
+A task that comes with the whole history goes on. So to start over once more, it takes more queries than that before the
+next attempt; and each further start in a row, until a task is recorded, doubles their number (DOUBLINGS_MAX).
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance
 
 STARTED_OVER: Final = "a query made this task's commands differ from a replay's; the task starts over"
+TOO_OFTEN: Final = "run %s: its task has started over %d times in a row after queries; ask it less often"
 LOGGER: Final = logging.getLogger(__name__)
 
 TASK_EVENTS: Final = 3
@@ -49,7 +55,13 @@ OLD_TIMES_MAX: Final = 3
 
 
 EVICTIONS_MAX: Final = 100
-"""How often, at most, a query has a run given up after one of its tasks has started over."""
+"""How often, at most, a query has a run given up after one of its tasks has started over once."""
+
+DOUBLINGS_MAX: Final = 10
+"""How often that number doubles as a run's task starts over in a row: to 10,000 queries a second between attempts."""
+
+REFUSALS_MAX: Final = 5
+"""After how many starts in a row of one run's task the log warns: the attempts are 10 s apart, so it is held up."""
 
 
 class RunTasks:
@@ -60,12 +72,26 @@ class RunTasks:
         """After how many further queries the run is given up."""
         self.old_times = 0
         """How many in a row have started over because of an old time."""
+        self.refusals = 0
+        """How many in a row have started over, for whatever reason."""
+        self._refused_length = 0
         self._lengths: dict[int, int] = {}
 
     @property
     def times(self) -> tuple[int, ...]:
         """When they began, in nanoseconds."""
         return tuple(self._lengths)
+
+    def refuse(self, length: int) -> None:
+        """Note that a task with so much history starts over."""
+        self.evictions_left = EVICTIONS_MAX << min(self.refusals, DOUBLINGS_MAX)
+        self.refusals += 1
+        self._refused_length = length
+
+    def recorded(self, length: int) -> None:
+        """Note that a task with so much history is recorded; one beyond the last that started over ends their row."""
+        if length > self._refused_length:
+            self.refusals = 0
 
     def began(self, time: int, length: int) -> None:
         """Remember a task, with the length of its history."""
@@ -143,15 +169,24 @@ class ReplayGuard:
             return answer
         self._live += not act.is_replaying
         if not self._is_in_step(act):
-            self._tasks.evictions_left = EVICTIONS_MAX
+            self._tasks.refuse(act.history_length)
+            if self._tasks.refusals % REFUSALS_MAX == 0:
+                LOGGER.warning(TOO_OFTEN, act.run_id, self._tasks.refusals)
             return _started_over(act)
         completion = self._instance.activate(act)
         self._note_local(act, completion)
         return completion
 
     def _give_up_after_query(self) -> None:
-        """Have the worker forget a run of which a task has started over, if a query may have brought it here."""
-        if self._live <= 1 and self._tasks.evictions_left and self._memory.give_up is not None:
+        """Have the worker forget a run that a query has brought beyond its last task.
+
+        Where that does not show, one of which a task has started over, if a query may have brought it here.
+        """
+        if self._memory.give_up is None:
+            return
+        if self._ahead:  # once per query that has read beyond
+            self._memory.give_up(self._run_id)
+        elif self._live <= 1 and self._tasks.evictions_left:
             self._tasks.evictions_left -= 1
             self._memory.give_up(self._run_id)
 
@@ -169,7 +204,11 @@ class ReplayGuard:
         old, further = time == self._time or tasks.is_beyond(time, length), length > self._length
         self._ahead = not act.is_replaying and old and further
         self._time, self._length = time, length
-        if not act.is_replaying:
+        if act.is_replaying:
+            tasks.recorded(length)
+        else:
+            if in_step and further:
+                tasks.recorded(self._live_length)
             if further:  # within a task, ends of local activities move its time on
                 tasks.began(time, length)
                 tasks.old_times = tasks.old_times if old else 0

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from holdfast.cli.busy_indicator import BusyIndicator
 from holdfast.cli.screens import output
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.connection.queue_routing import TaskTarget
 
 T = TypeVar("T")
 
@@ -26,20 +28,24 @@ WAIT_SECONDS_MAX: Final = 600.0
 """How long a command waits for the first worker; Ctrl-C leaves at any time."""
 
 
-async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting: BusyIndicator, what: str) -> T:
+async def when_served(
+    client: Holdfast, ask: Callable[[], Awaitable[T]], waiting: BusyIndicator, what: str, agent_id: str
+) -> T:
     """Return what `ask` gives, which can be repeated; `what` is the subject of the sentence that says what waits.
 
-    Where no worker serves, that is said once, and it is asked again until one has come. Raises what `ask` does, also
-    its ServerUnavailable once there is a worker, or none has come in WAIT_SECONDS_MAX.
+    `agent_id` is whose session answers. Where no worker would take its tasks, that is said once, and it is asked again
+    until one does. Raises what `ask` does, also its ServerUnavailable once there is such a worker, or none has come in
+    WAIT_SECONDS_MAX.
     """
     deadline = time.monotonic() + WAIT_SECONDS_MAX
-    hinting = asyncio.create_task(_hint(client, waiting, what))
+    session_id = session_workflow_id(agent_id)
+    hinting = asyncio.create_task(_hint(client, waiting, what, session_id))
     try:
         while True:
             try:
                 return await ask()
             except ServerUnavailable:
-                if time.monotonic() >= deadline or not await _unserved(client):
+                if time.monotonic() >= deadline or await _unserved(client, session_id) is None:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
     finally:
@@ -47,18 +53,19 @@ async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting
         await asyncio.gather(hinting, return_exceptions=True)
 
 
-async def _hint(client: Holdfast, waiting: BusyIndicator, what: str) -> None:
+async def _hint(client: Holdfast, waiting: BusyIndicator, what: str, workflow_id: str) -> None:
     await asyncio.sleep(HINT_SECONDS)
-    if await _unserved(client):
+    if (target := await _unserved(client, workflow_id)) is not None:
         waiting.done()
-        queue = client.settings.task_queue
-        output.hint(f"no worker serves the task queue {queue!r}: {what} waits for `holdfast worker` (Ctrl-C leaves)")
+        output.hint(f"{target.problem}: {what} waits for {target.command} (Ctrl-C leaves)")
         waiting.show_later("waiting for a worker")
 
 
-async def _unserved(client: Holdfast) -> bool:
-    """Return whether no worker serves, as far as the server can say."""
+async def _unserved(client: Holdfast, workflow_id: str) -> TaskTarget | None:
+    """Return whose workers a workflow waits for in vain; none where the server does not say."""
+    from holdfast.client.worker_presence import unserved
+
     try:
-        return not await client.has_worker()
+        return await unserved(client.temporal, client.settings.task_queue, workflow_id)
     except HoldfastError:
-        return False
+        return None

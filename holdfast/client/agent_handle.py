@@ -327,7 +327,7 @@ class AgentHandle(Generic[AnswerT]):
         """
         queue = self._client.settings.task_queue
         kind = cast("type[SessionView | None]", SessionView)
-        view = await queried(self._handle(), SESSION_QUERY, None, kind, queue, what="session")
+        view = await queried(self._client.temporal, self._handle(), SESSION_QUERY, None, kind, queue, what="session")
         return view or await self.open()  # it is being found, or made
 
     async def state(self) -> AgentState:

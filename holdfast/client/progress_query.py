@@ -37,12 +37,12 @@ async def head(
     """
     try:
         return await queried(
+            client.temporal if task_queue is None else None,
             client.temporal.get_workflow_handle(execution_id),
             STATE_QUERY,
             PageRequest(messages_total=0, steps_from=steps_from),
             StatePage,
             task_queue or client.settings.task_queue,
-            queue_known=task_queue is not None,
             seconds_max=HEAD_SECONDS_MAX if seconds_max is None else seconds_max,
         )
     except TimeoutError:

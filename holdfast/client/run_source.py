@@ -186,9 +186,9 @@ class RunSource:
         Raises ServerUnavailable where no worker has them; `has_events` says so before, and `reconstructed_events` has
         what is known without one.
         """
-        queue = self.holdfast.settings.task_queue
+        queue, temporal = self.holdfast.settings.task_queue, self.holdfast.temporal
         for run_id, first in await self.runs():
-            async with aclosing(event_pages(self._handle(run_id), EventsPage, queue, first)) as pages:
+            async with aclosing(event_pages(temporal, self._handle(run_id), EventsPage, queue, first)) as pages:
                 async for page in pages:
                     for event in page.events:
                         yield event
@@ -222,14 +222,16 @@ class RunSource:
         return runs[::-1]
 
     async def _events(self, run_id: str, place: int) -> EventsPage:
-        queue = self.holdfast.settings.task_queue
-        return await queried(self._handle(run_id), EVENTS_QUERY, EventsRequest(start=place), EventsPage, queue)
+        queue, temporal = self.holdfast.settings.task_queue, self.holdfast.temporal
+        return await queried(
+            temporal, self._handle(run_id), EVENTS_QUERY, EventsRequest(start=place), EventsPage, queue
+        )
 
     async def _page(self, request: PageRequest) -> StatePage:
         if self.state is not None:
             return cut(self.state, request)
-        queue = self.holdfast.settings.task_queue
-        return await queried(self._handle(""), STATE_QUERY, request, StatePage, queue)
+        queue, temporal = self.holdfast.settings.task_queue, self.holdfast.temporal
+        return await queried(temporal, self._handle(""), STATE_QUERY, request, StatePage, queue)
 
     def _handle(self, run_id: str) -> WorkflowHandle[Any, Any]:
         return self.holdfast.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)

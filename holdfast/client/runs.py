@@ -343,14 +343,14 @@ class Runs(InputAnswers):
         """Return when the run has taken what it is told; False when it has ended."""
         execution_id = await self.find_run(execution_id)
         handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
-        turns = self.update_queues.of(execution_id)
+        turns, queue = self.update_queues.of(execution_id), self.settings.task_queue
 
         async def ask(id_: str, limit: timedelta) -> None:
             async with turns:
                 await handle.execute_update(update, payload, id=id_, rpc_timeout=limit)
 
         try:
-            await updated(ask, str(uuid4()), served=partial(is_served, self.temporal, self.settings.task_queue))
+            await updated(ask, str(uuid4()), served=partial(is_served, self.temporal, queue, execution_id))
         except WorkflowUpdateFailedError as error:
             if lost(error) or ENDED in str(error.cause):
                 return False
@@ -360,7 +360,7 @@ class Runs(InputAnswers):
             return self._has_ended(error, execution_id)
         except Unanswered:
             remedy = f"the {update} may have been applied; look at the run before repeating it"
-            why = await cause_of_silence(self.temporal, self.settings.task_queue, execution_id)
+            why = await cause_of_silence(self.temporal, queue, execution_id)
             raise ServerUnavailable(f"no answer for run {execution_id} in time: {why}; {remedy}") from None
         return True
 
@@ -484,7 +484,7 @@ class Runs(InputAnswers):
         return moved_on(before, reader.head)
 
     async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
-        return await queried(self._handle(execution_id), name, request, kind, self.settings.task_queue)
+        return await queried(self.temporal, self._handle(execution_id), name, request, kind, self.settings.task_queue)
 
     def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
         return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)

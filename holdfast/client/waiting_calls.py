@@ -185,9 +185,7 @@ async def _calls_of_run(temporal: TemporalClient, run: WorkflowExecution, at_onc
     handle, seconds = temporal.get_workflow_handle(run.id, run_id=run.run_id), ASK_TIMEOUT.total_seconds()
     try:
         async with at_once:
-            page = await queried(
-                handle, STATE_QUERY, HEAD_ALONE, StatePage, run.task_queue, queue_known=True, seconds_max=seconds
-            )
+            page = await queried(None, handle, STATE_QUERY, HEAD_ALONE, StatePage, run.task_queue, seconds_max=seconds)
     except ExecutionNotFound:
         return WaitingCalls()
     except (HoldfastError, TimeoutError):

@@ -198,7 +198,7 @@ class _Run:
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(self._read_after - time.monotonic())
                 over = history.over  # it can have ended meanwhile
-                await self._read(history.run_id, closed=over)
+                await self._read(history, closed=over)
                 if over:
                     return
         finally:
@@ -206,11 +206,11 @@ class _Run:
 
     # --- events
 
-    async def _read(self, run_id: str, *, closed: bool) -> None:
-        """Tell the events since the last reading."""
+    async def _read(self, history: History, *, closed: bool) -> None:
+        """Tell the events since the last reading, none that the history does not have yet."""
         while True:
             began = time.monotonic()
-            page = await self._reader.page(run_id, self._place, closed=closed)
+            page = await self._reader.page(history.run_id, self._place, closed=closed, recorded=history.recorded)
             self._read_after = _next_time(began, READ_SECONDS)
             for event in page.events:
                 await self._emit(event)

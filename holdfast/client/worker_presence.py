@@ -23,36 +23,44 @@ from temporalio.service import RPCError
 
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
-from holdfast.connection.rpc_errors import worker_for
+from holdfast.connection.queue_routing import ASK_TIMEOUT, TaskTarget, lately, task_target
+from holdfast.connection.rpc_errors import answered
 from holdfast.core.agent.execution_state import tool_call_place
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.wire.contracts import RESOLVE_MCP_ACTIVITY, EventsPage, route_of_queue
 
-ASK_TIMEOUT: Final = timedelta(seconds=3)
-"""One question about a silence; whoever asks has waited long enough already."""
-
 SHORT_WAIT: Final = timedelta(seconds=1)
 """What a call waits in its queue anyway is not told."""
 
-SEEN_MAX: Final = timedelta(seconds=75)
-"""A worker asks for work at least every minute: one that was not seen for longer is gone."""
 
+async def is_served(temporal: TemporalClient, task_queue: str, workflow_id: str = "") -> bool:
+    """Return whether a worker that gets a workflow's tasks has lately asked for some; also while the server is silent.
 
-async def is_served(temporal: TemporalClient, task_queue: str) -> bool:
-    """Return whether a worker has lately asked for workflow tasks; also while the server does not tell."""
+    Without `workflow_id` it is about a new one.
+    """
     try:
-        return await last_seen(temporal, task_queue) is not None
+        return (await task_target(temporal, task_queue, workflow_id)).is_served
     except RPCError:
         return True
+
+
+async def unserved(temporal: TemporalClient, task_queue: str, workflow_id: str = "") -> TaskTarget | None:
+    """Return whose workers a workflow, or a new one, waits for in vain; none where they are there.
+
+    Raises ServerUnavailable.
+    """
+    target = await answered(task_target(temporal, task_queue, workflow_id))
+    return None if target.is_served else target
 
 
 async def cause_of_silence(temporal: TemporalClient, task_queue: str, workflow_id: str) -> str:
     """Return why a workflow has not answered, as far as the server tells; `task_queue` is whose workers it needs."""
     try:
-        seen_at = await last_seen(temporal, task_queue)
-        if seen_at is None:
-            return f"no worker polls its task queue; {worker_for(task_queue)}"
+        target = await task_target(temporal, task_queue, workflow_id)
+        seen_at = await last_seen(temporal, target.routing.task_queue)
+        if not target.is_served or seen_at is None:
+            return f"{target.problem}; {target.remedy}"
         described = await _described(temporal, workflow_id)
         return await _what_it_waits_for(temporal, described, f"a worker was seen {_ago(seen_at)} ago")
     except RPCError as error:
@@ -66,15 +74,14 @@ ACTIVITY: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 async def last_seen(
     temporal: TemporalClient, task_queue: str, kind: TaskQueueType.ValueType = WORKFLOW
 ) -> datetime | None:
-    """Return when a worker last asked for tasks, None when that is more than SEEN_MAX ago. Raises RPCError."""
+    """Return when a worker last asked for tasks, None when that is long ago. Raises RPCError."""
     request = DescribeTaskQueueRequest(
         namespace=temporal.namespace,
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=kind,
     )
     described = await temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
-    seen_at = max((each.last_access_time.ToDatetime(UTC) for each in described.pollers), default=None)
-    return seen_at if seen_at is not None and datetime.now(UTC) - seen_at < SEEN_MAX else None
+    return max((each.last_access_time.ToDatetime(UTC) for each in lately(described.pollers)), default=None)
 
 
 async def _described(temporal: TemporalClient, workflow_id: str) -> DescribeWorkflowExecutionResponse:

@@ -10,12 +10,14 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
+from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import PageT
-from holdfast.connection.rpc_errors import NO_WORKER, refusal
+from holdfast.connection.queue_routing import silence
+from holdfast.connection.rpc_errors import NO_WORKER, refusal, worker_for
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.workflow_ids import kind_of, own_id
@@ -27,6 +29,7 @@ UNREADABLE: Final = (ValidationError, RuntimeError)
 
 
 async def queried(
+    temporal: TemporalClient | None,
     handle: WorkflowHandle[Any, Any],
     name: str,
     request: object,
@@ -34,14 +37,14 @@ async def queried(
     task_queue: str,
     *,
     what: str = "run",
-    queue_known: bool = False,
     seconds_max: float | None = None,
 ) -> T:
-    """Return the answer, of type `kind`, to the query `name`; `task_queue` is where a worker of it is looked for.
+    """Return the answer, of type `kind`, to the query `name`.
 
-    Where it is not `queue_known` the server is asked for it. `what` the workflow is, errors say: a `run` or a
-    `session`. With `seconds_max` it is asked once, and the answer waited for no longer. Raises ExecutionNotFound,
-    ServerUnavailable, TimeoutError where the server is away for so long.
+    `task_queue` is where its worker is said to be missing; with `temporal`, the server is asked for that, and for the
+    build whose workers would answer. `what` the workflow is, errors say: a `run` or a `session`. With `seconds_max` it
+    is asked once, and the answer waited for no longer. Raises ExecutionNotFound, ServerUnavailable, TimeoutError where
+    the server is away for so long.
     """
     args = [] if request is None else [request]
     ask = partial(handle.query, name, args=args, result_type=kind)
@@ -56,8 +59,10 @@ async def queried(
                 raise
             answer = await ask(rpc_timeout=workflow_reader.ASK_TIMEOUT)
     except RPCError as error:
-        queue = task_queue if queue_known or error.status not in NO_WORKER else await _queue_of(handle, task_queue)
-        raise refusal(error, own_id(handle.id), what=what, asks_worker=queue) from None
+        remedy = worker_for(task_queue)
+        if error.status in NO_WORKER and temporal is not None:
+            remedy = await silence(temporal, task_queue, handle.id, handle.run_id or "")
+        raise refusal(error, own_id(handle.id), what=what, without_worker=remedy) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         await _check_ours(handle)
         raise ServerUnavailable(f"the worker cannot answer for {what} {own_id(handle.id)}: {error}") from None
@@ -67,11 +72,17 @@ async def queried(
 
 
 async def event_pages(
-    handle: WorkflowHandle[Any, Any], kind: type[PageT], task_queue: str, start: int = 0, *, what: str = "run"
+    temporal: TemporalClient,
+    handle: WorkflowHandle[Any, Any],
+    kind: type[PageT],
+    task_queue: str,
+    start: int = 0,
+    *,
+    what: str = "run",
 ) -> AsyncGenerator[PageT]:
     """Yield the events of a Temporal run from a place on, page by page; one page at least. Raises as `queried`."""
     while True:
-        page = await queried(handle, EVENTS_QUERY, EventsRequest(start=start), kind, task_queue, what=what)
+        page = await queried(temporal, handle, EVENTS_QUERY, EventsRequest(start=start), kind, task_queue, what=what)
         yield page
         start = page.start + len(page.events)
         if start >= page.total or not page.events:
@@ -95,14 +106,6 @@ async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
         described = await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)
         if kind_of(described.workflow_type) is None:
             raise foreign(handle.id, described.workflow_type)
-
-
-async def _queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
-    """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
-    try:
-        return (await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)).task_queue
-    except RPCError:
-        return otherwise
 
 
 def foreign(workflow_id: str, workflow_type: str) -> InvalidInput:

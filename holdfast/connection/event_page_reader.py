@@ -74,17 +74,19 @@ class Reader(WorkflowReader, Generic[PageT]):
             return info.status == RUNNING and info.history_length == length
         return False
 
-    async def page(self, run_id: str, place: int, *, closed: bool) -> PageT:
+    async def page(self, run_id: str, place: int, *, closed: bool, recorded: int | None = None) -> PageT:
         """Return the run's events from `place` on, as many as fit; a worker's absence is waited out.
+
+        Of a run that goes on, those that its history has, as far as it was followed (`History.recorded`).
 
         Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
         """
         if closed:
             return await self._closed_runs.page(run_id, place, lambda start: self._query_events(run_id, start))
-        return await self._query_events(run_id, place)
+        return await self._query_events(run_id, place, recorded)
 
-    async def _query_events(self, run_id: str, place: int) -> PageT:
-        request, ended = EventsRequest(start=place), workflow_reader.ENDED_SECONDS_MAX
+    async def _query_events(self, run_id: str, place: int, recorded: int | None = None) -> PageT:
+        request, ended = EventsRequest(start=place, recorded=recorded), workflow_reader.ENDED_SECONDS_MAX
         return await self.answer(EVENTS_QUERY, request, self._page_type, run_id, ended_seconds_max=ended)
 
     async def ended_badly(self) -> bool:

@@ -36,6 +36,8 @@ class History:
         """The run that continues this one as new."""
         self.length = 0
         """Up to which event it has been read."""
+        self.recorded = 0
+        """The number of the event with which the last workflow task that it has recorded began."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
         kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
@@ -58,6 +60,8 @@ class History:
         """Return whether these events are news."""
         for event in events:
             self.length = event.event_id
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                self.recorded = event.workflow_task_completed_event_attributes.started_event_id
             if event.event_type in ENDS:
                 self.over, self.ended_well = True, ENDS[event.event_type]
                 continued = event.workflow_execution_continued_as_new_event_attributes

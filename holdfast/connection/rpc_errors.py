@@ -40,8 +40,8 @@ async def answered(request: Awaitable[T], execution_id: str = "") -> T:
         raise refusal(error, execution_id) from None
 
 
-def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: str = "") -> HoldfastError:
-    """Return our error for the server's; `asks_worker` is the task queue whose worker alone could have answered.
+def refusal(error: RPCError, id_: str = "", *, what: str = "run", without_worker: str = "") -> HoldfastError:
+    """Return our error for the server's; `without_worker` is what to do where a worker alone could have answered.
 
     `what` is the id's: a `run`, or an agent's `session`.
     """
@@ -51,8 +51,8 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: s
     if TASK_FAILS in str(error):
         problem = f"the worker fails whenever it runs {what} {id_}; its log says why (is its storage reachable?)"
         return ServerUnavailable(f"{problem}; the {what} continues by itself once that is fixed")
-    if asks_worker and error.status in NO_WORKER:
-        return ServerUnavailable(f"no worker answers for {what} {id_}; {worker_for(asks_worker)}")
+    if without_worker and error.status in NO_WORKER:
+        return ServerUnavailable(f"no worker answers for {what} {id_}; {without_worker}")
     if (attribute := unknown_attribute(error)) is not None:
         return ServerUnavailable(f"{attribute} is not registered in this namespace; {REGISTER}")
     if cannot_write(str(error)):
@@ -84,5 +84,10 @@ def query_refusal(error: RPCError, query: str | None) -> HoldfastError:
 
 def worker_for(task_queue: str) -> str:
     """Return what to do where nobody serves the task queue."""
+    return f"start one with {worker_command(task_queue)}"
+
+
+def worker_command(task_queue: str, options: str = "") -> str:
+    """Return the command that starts a worker of the queue, with `options` besides."""
     queue = "" if task_queue == DEFAULT_TASK_QUEUE else f" --task-queue {task_queue}"
-    return f"start one with `holdfast worker{queue}`"
+    return f"`holdfast worker{options}{queue}`"

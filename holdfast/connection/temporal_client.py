@@ -17,11 +17,11 @@ from temporalio.client import Client, Interceptor, Plugin
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
+from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode, TLSConfig
 
 from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.connection.tls_remedies import tls_remedy
+from holdfast.connection.tls_remedies import naming_variables, tls_remedy, unusable
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
 from holdfast.core.base.extras import install_command
 from holdfast.runtime.process_exit import settle_at_exit
@@ -139,10 +139,20 @@ async def connect(
         create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
-        if (refused := tls_remedy(error)) is not None:
-            raise ServerUnreachable(f"no connection to {address} ({_line(error)}): {refused}") from None
-        raise ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
+        raise _not_connected(error, address, configured, remedy) from None
     return client
+
+
+def _not_connected(error: Exception, address: str, configured: ClientConnectConfig, remedy: str) -> ServerUnavailable:
+    """Return our error for how the SDK says that there is no connection."""
+    if (mistake := unusable(error)) is not None:  # whoever waits for a server waits in vain
+        return ServerUnavailable(f"no connection to {address} ({_line(error)}): {mistake}")
+    tls = configured.get("tls")
+    uses_tls = bool(tls) or (tls is None and bool(configured.get("api_key")))
+    has_certificate = isinstance(tls, TLSConfig) and tls.client_cert is not None
+    if (refused := tls_remedy(error, tls=uses_tls, certificate=has_certificate)) is not None:
+        return ServerUnreachable(f"no connection to {address} ({_line(error)}): {refused}")
+    return ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}")
 
 
 async def connect_when_there(
@@ -257,7 +267,8 @@ def _configured() -> ClientConnectConfig:
     try:
         return ClientConfig.load_client_connect_config()
     except (RuntimeError, ValueError, OSError) as error:
-        raise ServerUnavailable(f"the Temporal configuration cannot be read: {_line(error)}") from None
+        why = naming_variables(error) if isinstance(error, OSError) else None
+        raise ServerUnavailable(f"the Temporal configuration cannot be read: {why or _line(error)}") from None
 
 
 def _target(settings: Settings, configured: ClientConnectConfig) -> ClientConnectConfig:

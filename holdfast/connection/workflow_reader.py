@@ -19,6 +19,7 @@ from temporalio.client import WorkflowExecution as ListedExecution
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.connection.queue_routing import silence
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.workflow_ids import own_id
@@ -142,7 +143,7 @@ class WorkflowReader:
                     await self.patience.after(error, self._id)
                     continue
                 if ended_seconds_max is not None and time.monotonic() - began > ended_seconds_max:
-                    await self._check_running(error)
+                    await self._check_running(error, run_id)
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 unable += 1
                 if unable > UNABLE_MAX:
@@ -152,8 +153,9 @@ class WorkflowReader:
                 return cast("T", result)
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _check_running(self, error: RPCError) -> None:
+    async def _check_running(self, error: RPCError, run_id: str) -> None:
         """Raise where the workflow has ended: what a worker does not answer then, none may ever."""
         info = await self.info()
         if info.status != RUNNING:
-            raise refusal(error, self._id, asks_worker=info.task_queue) from None
+            remedy = await silence(self.temporal, info.task_queue, self._workflow_id, run_id)
+            raise refusal(error, self._id, without_worker=remedy) from None

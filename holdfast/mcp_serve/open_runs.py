@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.client import Holdfast
 from holdfast.client.validation import check_id
-from holdfast.connection.rpc_errors import worker_for
+from holdfast.client.worker_presence import unserved
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import (
@@ -204,10 +204,9 @@ class OpenRuns:
                 return
 
     async def _check_served(self) -> None:
-        if not await self._client.has_worker():
-            queue = self._client.settings.task_queue
-            problem = f"no worker serves the task queue {queue!r}, so nothing was begun"
-            raise ServerUnavailable(f"{problem}; {worker_for(queue)}, then call again")
+        if (target := await unserved(self._client.temporal, self._client.settings.task_queue)) is not None:
+            problem = f"{target.problem}, so nothing was begun"
+            raise ServerUnavailable(f"{problem}; {target.remedy}, then call again")
 
     def _start(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)
@@ -299,8 +298,9 @@ class OpenRuns:
     async def _silence(self, run: OpenRun, seconds: float) -> str:
         """Return what to say of a run that does nothing one can see."""
         with suppress(HoldfastError):
-            if not await self._client.has_worker():
-                return f"waits for a worker: none serves the task queue {self._client.settings.task_queue!r}"
+            queue = self._client.settings.task_queue
+            if (target := await unserved(self._client.temporal, queue, run.run_id)) is not None:
+                return f"waits for a worker: {target.problem}"
         if run.progress.waiting:
             waiting = "; ".join(each.about for each in run.progress.waiting.values())
             return on_a_line(f"step {run.progress.step}: {waiting}", LINE_CHARS_MAX)

@@ -89,6 +89,18 @@ class ProviderSettings:
         return f"{parts.scheme}://{host}{port}{parts.path}"
 
     @property
+    def title(self) -> str:
+        """The endpoint as an error names it: `the model endpoint ADDRESS`, or its API where no address is set."""
+        return self.api.title if self.base_url is None else f"the model endpoint {self.endpoint}"
+
+    @property
+    def remedy_unreached(self) -> str:
+        """What to check where no connection can be made."""
+        if self.base_url is None and not self.api.finds_access:
+            return f"check this machine's network and proxy, or name another endpoint by {self.address_name}"
+        return f"is it running, is {self.address_name} right?"
+
+    @property
     def key_name(self) -> str:
         """Where a person looks for the key."""
         if self.api.finds_access and self.api_key is None:

@@ -61,11 +61,11 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
 
     `usage` is the usage that the endpoint had reported by then.
     """
-    where = settings.endpoint
+    where = settings.title
     match error:
         # the client's own class for connecting, ours for silences within the answer
         case _ if isinstance(error, TimeoutError) or _is_client_error(error, TIMED_OUT):
-            text = f"the model endpoint {where} did not answer in time"
+            text = f"{where} did not answer in time"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorStatus() | RedirectedAway():
             return _refusal_failure(error, settings)
@@ -74,11 +74,11 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             return _not_connected(error, settings, usage)
         # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():  # AnswerGone as well
-            text = f"the answer of the model endpoint {where} {error}"
+            text = f"the answer of {where} {error}"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
             refused, words = refusal_within(error.error), redacted(words_of(error.error), settings)
-            return _failure(settings, f"the model endpoint {where} failed in its answer: {words}", refused, usage)
+            return _failure(settings, f"{where} failed in its answer: {words}", refused, usage)
         case UnusableAnswer():
             text = str(error).replace(OPENAI.base_url_variable, settings.address_name)
             return _failure(settings, f"{where}: {text}", Refusal("UnusableAnswer", again=True), usage)
@@ -89,7 +89,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
         case InvalidInput():
             return _failure(settings, error.message, Refusal("InvalidInput", again=False, free=True), usage)
         case _ if is_broken_connection(error):
-            text = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
+            text = f"the connection to {where} broke in its answer ({_cause(error)})"
             return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
         case _:
             return None
@@ -102,24 +102,22 @@ def is_broken_connection(error: Exception) -> bool:
 
 
 def _not_connected(error: Exception, settings: ProviderSettings, usage: Usage) -> ModelFailure:
-    where, address = settings.endpoint, settings.address_name
+    where, address = settings.title, settings.address_name
     if any(type(cause).__name__ == IN_A_CIRCLE for cause in _causes(error)):
-        text = f"the model endpoint {where} redirects from one place to the next, more than {REDIRECTS_MAX} times"
+        text = f"{where} redirects from one place to the next, more than {REDIRECTS_MAX} times"
         return _failure(settings, f"{text}; is {address} right?", Refusal("RequestRefused", again=False, free=True))
-    text = f"the model endpoint {where} cannot be reached ({_cause(error)}); is it running, is {address} right?"
+    text = f"{where} cannot be reached ({_cause(error)}); {settings.remedy_unreached}"
     return _failure(settings, text, Refusal(UNAVAILABLE, again=True), usage)
 
 
 def _refusal_failure(error: ErrorStatus | RedirectedAway, settings: ProviderSettings) -> ModelFailure:
     if isinstance(error, RedirectedAway):
-        text = (
-            f"the model endpoint {settings.endpoint} redirects to {redacted(error.origin, settings)}; nothing was sent"
-        )
+        text = f"{settings.title} redirects to {redacted(error.origin, settings)}; nothing was sent"
         text = f"{text} there, since keys and headers are for one endpoint; is {settings.address_name} right?"
         return _failure(settings, text, Refusal("RequestRefused", again=False, free=True))
     refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
     words = redacted(error.words, settings)
-    text = f"the model endpoint {settings.endpoint} answered {error.status}"
+    text = f"{settings.title} answered {error.status}"
     return _failure(settings, f"{text}: {words}" if words else text, refused)
 
 

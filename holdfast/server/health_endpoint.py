@@ -84,14 +84,16 @@ class HealthEndpoint:
 
     def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= CONNECTIONS_MAX:
-            next(iter(self._connections)).cancel()
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]  # at once: the next one may come before it has ended
+            oldest.cancel()
         task = asyncio.create_task(self._serve(reader, writer), name="health-request")
         self._connections[task] = None
         task.add_done_callback(partial(self._on_end, writer))
 
     def _on_end(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
         """Close the connection, even if its task was cancelled before it began."""
-        del self._connections[task]
+        self._connections.pop(task, None)
         writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,4 +155,7 @@ def _not_listening(address: str, error: OSError) -> HoldfastError:
         problem = f"the health address {address} is taken by another program"
         return PortTaken(f"{problem}; stop it or choose another one with --health or HOLDFAST_HEALTH")
     why = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "choose a port from 1024 on: those below need privileges"
+        return InvalidInput(f"the health address {address} cannot be used: {why}; {remedy}")
     return InvalidInput(f"the health address {address} cannot be used: {why}; choose an address of this machine")

@@ -106,7 +106,7 @@ class EventFollower:
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(0)
                 over, mark, began = history.over, HistoryPosition(history.run_id, history.length), time.monotonic()
-                await self._read(history.run_id, closed=over)
+                await self._read(history, closed=over)
                 self.read_to = mark
                 if over:
                     return
@@ -124,11 +124,13 @@ class EventFollower:
             return False
         return described.status is not WorkflowExecutionStatus.RUNNING
 
-    async def _read(self, run_id: str, *, closed: bool) -> None:
+    async def _read(self, history: History, *, closed: bool) -> None:
         while True:
             async with self._readers.reading:
                 async with asyncio.timeout(PAGE_SECONDS_MAX):
-                    page = await self._reader.page(run_id, self._place, closed=closed)
+                    page = await self._reader.page(
+                        history.run_id, self._place, closed=closed, recorded=history.recorded
+                    )
                 expected = max(self._place, page.before) if isinstance(page, SessionEventsPage) else self._place
                 if page.start > expected:
                     lost = f"the events {expected + 1} to {page.start} of {self.stream.key}"

@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.stored_forms import SINK_POSITION
 from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.event_stream import EventStream
@@ -135,4 +136,8 @@ class ConsumerPosition:
 def _read(data: bytes) -> _SavedPosition:
     if len(data) > SINK_STATE_BYTES_MAX:
         raise ValueError(f"{len(data):,} bytes")
-    return _SavedPosition.model_validate_json(data)
+    try:
+        return _SavedPosition.model_validate_json(data)
+    except ValidationError:
+        SINK_POSITION.check(data, "the stored position of a sink")
+        raise

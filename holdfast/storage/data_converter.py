@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
@@ -41,13 +42,14 @@ from holdfast.core.base.bounds import (
     STORED_BYTES_MIN,
     STORED_CACHE_BYTES_MAX,
 )
-from holdfast.core.base.errors import PayloadRefused, StorageFailed
+from holdfast.core.base.errors import FormNewer, PayloadRefused, StorageFailed
+from holdfast.core.base.stored_forms import SESSION_INPUT, SINK_INPUT, StoredForm
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
 from holdfast.core.wire.records import Snapshot, SnapshotReference
 from holdfast.core.wire.refused_start import RefusedStart
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.storage.bound_codec import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
+from holdfast.storage.bound_codec import REFUSED_ENCODING, codec_for_run, is_encrypted
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import LruCache, digest_of
 from holdfast.storage.object_store import Objects, objects_at
@@ -93,6 +95,9 @@ NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it doe
 
 PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
 """The types of the answers of queries."""
+
+INPUT_FORMS: Final[dict[type, StoredForm]] = {SessionInput: SESSION_INPUT, SinkStart: SINK_INPUT}
+"""The types of workflows' inputs that are read before the workflow begins; an execution reads its own."""
 
 
 _FORMATS: Final = PydanticPayloadConverter().converters
@@ -144,7 +149,7 @@ class PlainCodec(PayloadCodec):
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return the payloads as they are. Raises PayloadRefused for an encrypted one."""
         for payload in payloads:
-            if payload.metadata.get("encoding") == SEALED_ENCODING:
+            if is_encrypted(payload):
                 key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
                 # raised within a workflow task it fails the task, which is retried until the key is there
                 problem = f"a payload is encrypted with the key {key!r}, and this process has no key file"
@@ -231,10 +236,20 @@ class PayloadFormat(PydanticPayloadConverter):
             if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
                 continue
             why = payload.data.decode(errors="replace")
-            if self._in_workflow and (hint in (SessionInput, SinkStart) or not isinstance(hint, type)):
+            if self._in_workflow and (hint in INPUT_FORMS or not isinstance(hint, type)):
                 return [RefusedStart(why)]
             raise PayloadRefused(why)
-        return super().from_payloads(payloads, type_hints)
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except ValidationError:
+            form = INPUT_FORMS.get(type_hints[0]) if self._in_workflow and type_hints else None
+            if form is None:
+                raise
+            try:
+                form.check(payloads[0].data)
+            except FormNewer as error:
+                return [RefusedStart(error.message, newer=True)]
+            raise
 
 
 class FailureFormat(DefaultFailureConverter):

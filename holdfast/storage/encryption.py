@@ -27,7 +27,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.errors import PayloadRefused
-from holdfast.storage.bound_codec import SEALED_ENCODING, refused_payload
+from holdfast.storage.bound_codec import SEALED_ENCODING, is_encrypted, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
 
 ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
@@ -128,7 +128,7 @@ class EncryptionCodec(PayloadCodec):
 
     def _opened(self, payload: Payload) -> Payload:
         metadata = payload.metadata
-        if metadata.get("encoding") != SEALED_ENCODING:
+        if not is_encrypted(payload):
             problem = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
             remedy = "does whoever wrote it have the key file, and is it Holdfast's codec?"
             return self._never(f"{problem}, and this process takes encrypted ones only; {remedy}")

@@ -13,12 +13,13 @@ import asyncio
 from typing import Annotated, Final
 
 from google.protobuf.message import DecodeError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.errors import PayloadRefused, StorageFailed
-from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
+from holdfast.core.base.stored_forms import RESULT_PARTS
+from holdfast.storage.bound_codec import codec_for_object, is_encrypted
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import digest_of
 from holdfast.storage.object_store import Objects
@@ -73,7 +74,7 @@ class EncodedParts:
         Raises ObjectMissing, StorageFailed (also for changed content), and what the codec raises.
         """
         listed = await self._read(f"{folder}/{ref}.parts", ref)
-        parts = PartList.model_validate_json(listed)
+        parts = self._listed(f"{folder}/{ref}.parts", listed)
         end = min(end, parts.size)
         if start >= end:
             return b"", parts.size
@@ -97,12 +98,19 @@ class EncodedParts:
             raise self._damaged(name, "it is no payload") from None
         if self._codec is not None:
             [payload] = await codec_for_object(self._codec, name).decode([payload])
-        elif payload.metadata.get("encoding") == SEALED_ENCODING:
+        elif is_encrypted(payload):
             problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
             raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if not digest_of(payload.data).startswith(digest):
             raise self._damaged(name, "its content has another digest")
         return payload.data
+
+    def _listed(self, name: str, data: bytes) -> PartList:
+        try:
+            return PartList.model_validate_json(data)
+        except ValidationError:
+            RESULT_PARTS.check(data, f"the object {name} in {self._objects.url}")
+            raise self._damaged(name, "it is no list of parts") from None
 
     def _damaged(self, name: str, why: str) -> StorageFailed:
         return StorageFailed(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")

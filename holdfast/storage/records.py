@@ -40,6 +40,7 @@ from holdfast.core.base.errors import (
 )
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import canonical
+from holdfast.core.base.stored_forms import CATALOG, RECORD, SNAPSHOT, StoredForm
 from holdfast.core.tools.mcp_catalog import McpCatalog
 from holdfast.core.wire.branch_points import cut, messages_before
 from holdfast.core.wire.carry_over import SealedHistory, message_parts, snapshot_of, whole
@@ -47,7 +48,7 @@ from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.wire.session_contracts import Branched, BranchRequest
-from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
+from holdfast.storage.bound_codec import codec_for_object, is_encrypted
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import LruCache, digest_of
 from holdfast.storage.object_store import Objects
@@ -102,7 +103,11 @@ class Records:
 
     async def read_catalog(self, digest: str) -> McpCatalog:
         """Return a catalog of MCP tools. Raises ObjectMissing, StorageFailed (also for changed content)."""
-        return McpCatalog.model_validate_json(await self._read_content(CATALOGS, digest))
+        data = await self._read_content(CATALOGS, digest)
+        try:
+            return McpCatalog.model_validate_json(data)
+        except ValidationError:
+            raise self._unreadable(CATALOG, _named(CATALOGS, digest), data, "it is no catalog") from None
 
     async def write_attachment(self, data: bytes) -> str:
         """Write a file of a message or a tool, and return its digest. Raises StorageFailed.
@@ -194,21 +199,35 @@ class Records:
         try:
             return ExecutionRecord.model_validate_json(data)
         except ValidationError:
-            raise self._damaged(_record(execution_id), "it is no record") from None
+            raise self._unreadable(RECORD, _record(execution_id), data, "it is no record") from None
 
     async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
         """Return the latest records of an agent, newest first, at most LISTED_MAX; empty if it has none.
 
         Raises InvalidInput for an invalid id, StorageFailed.
         """
-        names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, LISTED_MAX)))
+        wanted = listed = max(0, min(limit, LISTED_MAX))
+        while True:
+            names = await self._objects.names(_index(_id(agent_id)), listed)
+            records = await self._indexed([name.rpartition("/")[2] for name in names])
+            if len(records) >= wanted or len(names) < listed:
+                return records[:wanted]
+            listed *= 2  # entries of lost runs take no place
+
+    async def _indexed(self, entries: Iterable[str]) -> list[ExecutionRecord]:
+        """Return the records of index entries, each once.
+
+        After a restore of Temporal's database an execution can have the id of one that the server has lost. Its record
+        replaces the lost one's, whose entry stays: an entry with another moment than its record's.
+        """
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def read(name: str) -> ExecutionRecord:
+        async def read(entry: str) -> ExecutionRecord | None:
             async with at_once:
-                return await self.by_id(name.rpartition("/")[2].partition("-")[2])
+                record = await self.by_id(entry.partition("-")[2])
+            return record if _entry(record) == entry else None
 
-        return list(await asyncio.gather(*map(read, names)))
+        return [each for each in await asyncio.gather(*map(read, entries)) if each is not None]
 
     async def branch(self, request: BranchRequest) -> Branched:
         """Return the snapshot to continue from: an execution's last one, or a new one cut after one of its steps.
@@ -274,7 +293,7 @@ class Records:
         try:
             return snapshot_of(data)
         except StateInvalid as error:
-            raise self._damaged(_named(SNAPSHOTS, digest), error.message) from None
+            raise self._unreadable(SNAPSHOT, _named(SNAPSHOTS, digest), data, error.message) from None
 
     async def _write_content(self, kind: str, data: bytes) -> str:
         digest = digest_of(data)
@@ -313,12 +332,17 @@ class Records:
             except Exception as error:  # noqa: BLE001  # a codec can raise anything for foreign data
                 problem = f"cannot be decoded ({type(error).__name__})"
                 raise StorageFailed(f"the object {name} in {self._objects.url} {problem}; {KEY_REMEDY}") from None
-        elif payload.metadata.get("encoding") == SEALED_ENCODING:
+        elif is_encrypted(payload):
             problem = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
             raise PayloadRefused(f"{problem}; set {KEY_FILE}")
         if payload.metadata.get("encoding") != ENCODING:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data
+
+    def _unreadable(self, form: StoredForm, name: str, data: bytes, why: str) -> ObjectDamaged:
+        """Return the error for an object that is not in that form. Raises FormNewer where it is in a later one."""
+        form.check(data, f"the object {name} in {self._objects.url}")
+        return self._damaged(name, why)
 
     def _damaged(self, name: str, why: str) -> ObjectDamaged:
         return ObjectDamaged(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")

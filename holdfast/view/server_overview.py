@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -36,6 +37,9 @@ UNDER_WAY: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSI
 
 LIST_SECONDS_MAX: Final = 5.0
 """How long one listing may take: it is made again and again, and silence is to be told of."""
+
+OTHERWISE_ANSWERS_TIMEOUT: Final = timedelta(seconds=1)
+"""How long a server that has not listed in time may take to answer something else, which costs it nothing."""
 
 SILENT: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 """How a listing ends when nobody answers in time."""
@@ -117,12 +121,24 @@ async def overview(client: Holdfast, query: str | None = None, limit: int = TOP_
             if in_all == limit:
                 in_all = (await temporal.count_workflows(condition)).count
     except TimeoutError:
-        raise ServerUnavailable(silent) from None
+        raise ServerUnavailable(await _delay_cause(client) or silent) from None
     except RPCError as error:
         if error.status in SILENT:
             raise ServerUnavailable(silent) from None
         raise query_refusal(error, query) from None
     return Overview(tuple(listing), max(in_all, len(listing)))
+
+
+async def _delay_cause(client: Holdfast) -> str:
+    """Return why a server that answers has not listed in time; nothing where it does not answer at all."""
+    try:
+        await client.temporal.workflow_service.get_system_info(
+            GetSystemInfoRequest(), timeout=OTHERWISE_ANSWERS_TIMEOUT
+        )
+    except RPCError:
+        return ""
+    limit = "it allows only so many lists a second (frontend.namespaceRPS.visibility)"
+    return f"the Temporal server at {client.address} answers, and has not listed within {LIST_SECONDS_MAX:g} s: {limit}"
 
 
 async def progress(client: Holdfast, listed: Listed, *, whole: bool = False, seconds_max: float | None = None) -> Row:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
 from holdfast.core.base.errors import StorageFailed
+from holdfast.core.base.stored_forms import MANIFEST
 from holdfast.core.wire.record_store import AttachmentStore
 from holdfast.workspace.inside.snapshots import EMPTY, TOTAL_BYTES_MAX
 
@@ -95,8 +96,9 @@ class SnapshotStore:
             raise StorageFailed("the snapshot's manifest has another digest than its name")
 
     async def manifest(self, digest: str) -> Manifest:
-        """Return what a snapshot holds. Raises ObjectMissing, StorageFailed."""
+        """Return what a snapshot holds. Raises ObjectMissing, StorageFailed (FormNewer for one of a newer Holdfast)."""
         data = EMPTY_MANIFEST if digest == EMPTY else await self._store.read_attachment(digest)
+        MANIFEST.check(data, f"the manifest {digest}")
         return Manifest(data).checked()
 
     async def content(self, digest: str) -> bytes:

@@ -156,9 +156,14 @@ async def acknowledged(chat: Chat, text: str) -> Receipt:
 async def talked(chat: Chat, said: Sequence[str]) -> AgentState:
     """Say everything, one after the other as it is acknowledged, and return the state with the last answer."""
     receipts = [await acknowledged(chat, text) for text in said]
+    return await answered(chat, receipts[-1])
+
+
+async def answered(chat: Chat, receipt: Receipt) -> AgentState:
+    """Return the state with the answer to a message, as long as it takes."""
     while True:
         with suppress(*OUT_OF_REACH, TimeoutError):
-            return await asyncio.wait_for(chat.answer(receipts[-1]), READY_SECONDS_MAX)
+            return await asyncio.wait_for(chat.answer(receipt), READY_SECONDS_MAX)
         await asyncio.sleep(PAUSE_SECONDS)
 
 

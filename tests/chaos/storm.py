@@ -1,85 +1,83 @@
-"""Faults for some time, then quiet: a worker and a server that die again and again, and what their sessions come to."""
+"""Faults for some time, then quiet: workers and a server that die again and again, and what their sessions come to.
+
+`python -m tests.chaos.storm --sessions 5000 --turns 3` runs one from a shell. It prints a line each ten seconds, what
+is wrong, and the figures; the exit code is 0 when everything held and faults of both kinds have met.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import logging
+import os
 import random
+import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.agent_handle import AgentHandle
-from holdfast.core.agent.state import AgentState
-from holdfast.core.base.errors import ServerUnavailable
-from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.core.base.errors import HoldfastError, ServerUnavailable
+from holdfast.server.worker_process import worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Reply, say
+from tests import forked
+from tests.chaos.certificate.certify import MEMORY
+from tests.chaos.storm_sessions import Figures, reply, talk, whole_problems
 from tests.chaos.test_server_lost import OwnServer
+from tests.forked import WarmWorker
 
-AnswerT = TypeVar("AnswerT")
-
-FRIEND: Final = AgentDefinition(name="friend", tools=())
+COMMAND: Final = "python -m tests.chaos.storm"
 START_SECONDS_MAX: Final = 180.0
-WORKER_SERVES: Final = (2.0, 4.0)
-SERVER_SERVES: Final = (5.0, 10.0)
+STARTS_MAX: Final = 5
+"""How often a server or a worker that does not start is started again: the machine is busy with their deaths."""
+
+WORKER_SERVES: Final = (2.0, 8.0)
+SERVER_SERVES: Final = (5.0, 20.0)
+STUCK_SECONDS: Final = 300.0
+"""How long nothing may be answered and no session end once it is calm: longer means stuck."""
+
+DRAIN_SECONDS_MAX: Final = 3_600.0
+"""How long all that is under way is waited for at most once it is calm."""
+
+LOOK_SECONDS: Final = 10.0
 
 
-def echo(request: dict[str, Any]) -> Reply:
-    """Answer what was said last."""
-    return say(f"re {request['messages'][-1]['content']}", delay_seconds=0.2)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`sessions` of `turns` each, `at_once` of them under way; no new one begins after `seconds`, and faults end."""
 
-
-@dataclass
-class Figures:
-    """What was seen, in the order in which it is printed."""
-
-    worker_kills: int = 0
-    server_kills: int = 0
-    acknowledged: dict[str, float] = field(default_factory=dict[str, float])
-    """When each message was acknowledged, by its id."""
-    answered: dict[str, float] = field(default_factory=dict[str, float])
-    unavailable: Counter[str] = field(default_factory=Counter[str])
-    """How often a sender was told that nobody answers, by the beginning of the reason."""
-    states: dict[str, AgentState] = field(default_factory=dict[str, AgentState])
-    quiet_at: float = 0.0
-
-    def report(self, seed: int, requests: int) -> str:
-        """Return all of it on some lines."""
-        before = [each for each, at in self.acknowledged.items() if at <= self.quiet_at]
-        drained = max((self.answered[each] for each in before if each in self.answered), default=self.quiet_at)
-        return (
-            f"seed {seed}: {self.worker_kills} workers and {self.server_kills} servers killed; "
-            f"{len(self.acknowledged)} messages acknowledged ({len(before)} in the storm), "
-            f"{len(self.answered)} answered, {requests} model calls; drained {max(0.0, drained - self.quiet_at):.1f} s "
-            f"after quiet, all done {max(self.answered.values(), default=0.0) - self.quiet_at:.1f} s after it; "
-            f"senders told that nobody answers: {dict(self.unavailable)}"
-        )
+    sessions: int
+    turns: int
+    seed: int
+    seconds: float
+    at_once: int = 20
+    workers: int = 1
+    worker_serves: tuple[float, float] = WORKER_SERVES
+    server_serves: tuple[float, float] = SERVER_SERVES
 
 
 @dataclass
 class Storm:
-    """One worker and one server that die after some time of serving, each again and again until `calm`."""
+    """Workers and one server that die after some time of serving, each again and again until it is calm."""
 
+    plan: Plan
     settings: Settings
     own: OwnServer
     endpoint: FakeOpenAI
-    seed: int
-    log: Path
-    """Where the workers' words are kept."""
+    folder: Path
     figures: Figures = field(default_factory=Figures)
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def raging(self) -> AsyncGenerator[None]:
-        """Let them die for the length of the block; there is a worker and a server behind its end until `over`."""
-        tasks = [asyncio.create_task(self._workers()), asyncio.create_task(self._servers())]
+        """Let them die until `calm` is set; then workers and a server are there to the end of the block."""
+        tasks = [asyncio.create_task(self._worker(number)) for number in range(self.plan.workers)]
+        tasks.append(asyncio.create_task(self._servers()))
         try:
             yield
         finally:
@@ -87,7 +85,7 @@ class Storm:
             self._over.set()
             await asyncio.gather(*tasks)
 
-    async def rest(self, span: tuple[float, float], chance: random.Random) -> bool:
+    async def _rests(self, span: tuple[float, float], chance: random.Random) -> bool:
         """Wait for a time of that span; return whether it became calm meanwhile."""
         try:
             await asyncio.wait_for(self.calm.wait(), chance.uniform(*span))
@@ -95,15 +93,25 @@ class Storm:
             return False
         return True
 
-    async def _workers(self) -> None:
-        chance = random.Random(self.seed)  # noqa: S311  # repeatable
-        environment = {**worker_environment(), "OPENAI_BASE_URL": self.endpoint.base_url, "HOLDFAST_MODEL": "scripted"}
+    async def _worker(self, number: int) -> None:
+        chance = random.Random(f"{self.plan.seed} worker {number}")  # noqa: S311  # repeatable
+        environment = {
+            **worker_environment(),
+            "OPENAI_BASE_URL": self.endpoint.base_url,
+            "HOLDFAST_MODEL": "scripted",
+            "HOLDFAST_LEDGER": str(self.folder / "tools.jsonl"),
+        }
+        starts = 0
         while True:
             command = worker_command(self.settings, ["tests.chaos.tools"])
-            process = await asyncio.to_thread(WorkerProcess, command, self._heard, environment)
+            process = await asyncio.to_thread(WarmWorker, command, self._heard, environment)
             try:
-                assert await asyncio.to_thread(process.wait_until_ready, START_SECONDS_MAX), "no worker starts"
-                if await self.rest(WORKER_SERVES, chance):
+                starts += 1
+                if not await asyncio.to_thread(process.wait_until_ready, START_SECONDS_MAX):
+                    assert starts < STARTS_MAX, "no worker starts"
+                    continue
+                starts = 0
+                if await self._rests(self.plan.worker_serves, chance):
                     await self._over.wait()
                     return
                 process.kill()
@@ -112,41 +120,125 @@ class Storm:
                 await asyncio.to_thread(process.stop)
 
     def _heard(self, line: str) -> None:
-        with self.log.open("a") as log:
+        with (self.folder / "workers.log").open("a") as log:
             log.write(f"{line}\n")
 
     async def _servers(self) -> None:
-        chance = random.Random(self.seed + 1)  # noqa: S311  # repeatable
-        while not await self.rest(SERVER_SERVES, chance):
+        chance = random.Random(f"{self.plan.seed} server")  # noqa: S311  # repeatable
+        while not await self._rests(self.plan.server_serves, chance):
             await asyncio.to_thread(self.own.kill)
             self.figures.server_kills += 1
-            await asyncio.to_thread(self.own.start_again)
+            for left in reversed(range(STARTS_MAX)):
+                try:
+                    await asyncio.to_thread(self.own.start_again)
+                    break
+                except HoldfastError:
+                    if not left:
+                        raise
 
 
-async def talk(holdfast: Holdfast, name: str, turns: int, figures: Figures) -> None:
-    """Say so many things to an agent, one after the other as they are answered, whatever dies meanwhile."""
-    agent = holdfast.agent(definition=FRIEND)
-    for turn in range(turns):
-        message_id = f"{name}.{turn}"
-        answer = await _answered(agent, message_id, figures)
-        figures.states[name] = answer
-        assert answer.final_response == f"re {message_id}", f"{message_id} is answered with {answer.final_response!r}"
-    await _retried(agent.close, figures)
+async def storm(plan: Plan, settings: Settings, folder: Path, say: Callable[[str], None]) -> Figures:
+    """Carry a plan out in `folder`, which is there; `say` is told each ten seconds how far it is."""
+    forked.begin()
+    await asyncio.to_thread(forked.ready)
+    own = await asyncio.to_thread(OwnServer, folder / "server")
+    try:
+        here = replace(settings, address=own.address, data_dir=folder / "server")
+        async with FakeOpenAI(reply, ledger=folder / "model.jsonl") as endpoint:
+            holdfast = await _client(here)
+            return await _talked(Storm(plan, here, own, endpoint, folder), holdfast, say)
+    finally:
+        await asyncio.to_thread(own.server.stop)
 
 
-async def _answered(agent: AgentHandle, message_id: str, figures: Figures) -> AgentState:
-    receipt = await _retried(lambda: agent.send(message_id, message_id=message_id), figures)
-    figures.acknowledged.setdefault(message_id, time.monotonic())
-    answer = await _retried(lambda: agent.answer(receipt), figures)
-    figures.answered.setdefault(message_id, time.monotonic())
-    return answer
+async def _talked(storm: Storm, holdfast: Holdfast, say: Callable[[str], None]) -> Figures:
+    plan, figures, places = storm.plan, storm.figures, asyncio.Semaphore(storm.plan.at_once)
+    until = time.monotonic() + plan.seconds
+
+    async def session(number: int) -> None:
+        async with places:
+            if time.monotonic() < until:
+                await talk(holdfast, f"s{number}", plan.turns, figures)
+
+    async with storm.raging():
+        talks = [asyncio.create_task(session(number)) for number in range(plan.sessions)]
+        while time.monotonic() < until and any(not each.done() for each in talks):
+            await asyncio.wait(talks, timeout=min(LOOK_SECONDS, max(0.1, until - time.monotonic())))
+            say(figures.line(time.monotonic() - until + plan.seconds))
+        storm.calm.set()
+        figures.calm_at(time.monotonic())
+        stuck = await _drained(talks, figures, say)
+        figures.seconds = time.monotonic() - until + plan.seconds
+        for each in stuck:
+            each.cancel()
+        ended = await asyncio.gather(*talks, return_exceptions=True)
+    figures.problems += ["a session is stuck after the faults' end" for _ in stuck]
+    figures.problems += [f"{type(each).__name__}: {each}" for each in ended if isinstance(each, Exception)]
+    figures.problems += whole_problems(figures, storm.folder / "model.jsonl", storm.folder / "tools.jsonl")
+    return figures
 
 
-async def _retried(ask: Callable[[], Awaitable[AnswerT]], figures: Figures) -> AnswerT:
-    """Return what was asked for, asking again for as long as nobody answers; any other error is a fault."""
+async def _drained(
+    talks: Sequence[asyncio.Task[None]], figures: Figures, say: Callable[[str], None]
+) -> set[asyncio.Task[None]]:
+    """Wait until all have ended, or nothing gets on any more; return those that have not ended."""
+    began = moved = time.monotonic()
+    before, left = (-1, -1), {each for each in talks if not each.done()}
+    while left and time.monotonic() < min(moved + STUCK_SECONDS, began + DRAIN_SECONDS_MAX):
+        _, left = await asyncio.wait(left, timeout=LOOK_SECONDS)
+        if (now := (len(figures.answered), figures.ended)) != before:
+            before, moved = now, time.monotonic()
+            say(f"calm: {figures.line(time.monotonic() - began)}")
+    return left
+
+
+async def _client(settings: Settings) -> Holdfast:
     while True:
         try:
-            return await ask()
-        except ServerUnavailable as error:
-            figures.unavailable[error.message.partition(" in time: ")[2][:40] or error.message[:60]] += 1
+            return await Holdfast.connect(settings)
+        except ServerUnavailable:
             await asyncio.sleep(0.2)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # what one runs it for
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Sessions under random kills of workers and server.")
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="a new one by default")  # noqa: S311
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="begin no session later (10)")
+    parser.add_argument("--jobs", type=int, default=20, metavar="N", help="how many sessions at once (20)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="how many workers die (2)")
+    parser.add_argument("--server-serves", type=float, nargs=2, default=SERVER_SERVES, metavar="SECONDS")
+    parser.add_argument("--worker-serves", type=float, nargs=2, default=WORKER_SERVES, metavar="SECONDS")
+    return parser.parse_args()
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # it tells of each retry while a server is away
+    plan = Plan(
+        sessions=arguments.sessions,
+        turns=arguments.turns,
+        seed=arguments.seed,
+        seconds=arguments.minutes * 60,
+        at_once=arguments.jobs,
+        workers=arguments.workers,
+        worker_serves=tuple(arguments.worker_serves),
+        server_serves=tuple(arguments.server_serves),
+    )
+    _say(f"seed {plan.seed}: {plan.sessions} sessions of {plan.turns} turns, {plan.at_once} at once")
+    memory = MEMORY if MEMORY.is_dir() and os.environ.get("HOLDFAST_STORM_DISK") is None else None
+    with tempfile.TemporaryDirectory(prefix="holdfast-storm-", dir=memory) as place:
+        settings = Settings(task_queue="storm", storage=(Path(place) / "objects").as_uri())
+        figures = await storm(plan, settings, Path(place), _say)
+    for each in figures.problems[:20]:
+        _say(f"WRONG {each}")
+    _say(figures.report())
+    return 0 if figures.holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_run(_arguments())))

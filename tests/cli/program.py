@@ -24,6 +24,7 @@ import pytest
 from holdfast.client import Settings
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
 from tests.forked import Forked, fork_request, forks
+from tests.server_credentials import CREDENTIALS
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -37,6 +38,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or
 def beside(settings: Settings) -> dict[str, str]:
     """Return the environment of a program that is to meet the server, the worker and the storage of a test."""
     told = {
+        **CREDENTIALS,
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
         "COLUMNS": "200",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.workflowservice.v1 import CreateWorkerDeploymentVersionRequest
 
 from holdfast.client import Holdfast, Settings
+from holdfast.server.worker_process import worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.doctor_findings import by_check, once_found, once_sound
 from tests.cli.page import examples, keys
 from tests.cli.program import Project, beside
-from tests.server.builds import AGENT, Deploy, answering, worker
+from tests.forked import WarmWorker
+from tests.server.builds import AGENT, SECONDS_MAX, Deploy, answering, worker
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(400)]
 
@@ -31,6 +34,19 @@ async def without_workers(client: Holdfast, deployment: str, build_id: str) -> N
     await client.temporal.workflow_service.create_worker_deployment_version(request)
 
 
+async def note_of_another(settings: Settings) -> str:
+    """Start a worker without a build beside the others, and return the note that it prints."""
+    noted: queue.SimpleQueue[str] = queue.SimpleQueue()
+    command = worker_command(settings, ["tests.server.build_tools"])
+    process = WarmWorker(
+        command, lambda line: noted.put(line) if line.startswith("note:") else None, worker_environment()
+    )
+    try:
+        return await asyncio.to_thread(noted.get, timeout=SECONDS_MAX)
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
 async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_runs_wait_for(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -44,7 +60,7 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         waiting = await asyncio.to_thread(once_found, {BUILDS, "tools"}, lambda: project.run("doctor", "--json"))
         line = by_check(waiting)[BUILDS]
         assert line["found"] == f"workers of 'v1' serve '{name}', and no build is current: runs wait for ever"
-        assert line["remedy"] == "`holdfast deploy promote v1`"
+        assert line["remedy"] == f"`holdfast deploy promote v1 --deployment {name}`"
         await without_workers(client, name, "v0")
         refused = await deploy("promote", "v11")
         assert refused.code == 2
@@ -61,6 +77,7 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         assert (promoted["current"], promoted["before"]) == ("v1", None)
         sound = await asyncio.to_thread(once_sound, lambda: project.run("doctor", "--json"))
         assert by_check(sound)[BUILDS]["found"] == f"'v1' of '{name}' is current; polling: 'v1'"
+        assert "build 'v1' is current, so this worker without a build gets no runs" in await note_of_another(settings)
         current = await deploy("ramp", "v1", "10")
         assert current.code == 7
         assert f"build 'v1' of deployment '{name}' is current" in current.err

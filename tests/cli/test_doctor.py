@@ -68,7 +68,7 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert "test-key" not in plain.out + as_json.out
     named_to_the_worker_alone = looked(project.where("OPENAI_API_KEY", "OPENAI_BASE_URL"))["model endpoint"]
     assert named_to_the_worker_alone["level"] == "ok"
-    assert "the running worker has its own" in named_to_the_worker_alone["found"]
+    assert "the worker reads its own" in named_to_the_worker_alone["found"]
 
 
 def test_a_terminal_is_shown_a_table(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves

@@ -59,6 +59,12 @@ def test_the_routes_are_listed_without_their_secrets(here: Project) -> None:
     assert listed["locked"]["prices"]["input_usd"] > 0
 
 
+def test_a_narrow_table_keeps_one_line_per_route_and_its_port(here: Project) -> None:
+    write(here, "http://127.0.0.1:8/v1")
+    shown = replace(here, env={**here.env, "COLUMNS": "80"}).run("models")
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["route", "fast", "gone", "locked", "locked:"]
+
+
 def test_check_asks_each_and_its_exit_code_tells(here: Project) -> None:
     with FakeOpenAI.in_thread([say("ok")], api_key=KEY) as endpoint:
         write(here, endpoint.base_url)

@@ -9,23 +9,24 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Agent, AgentDefinition, tool
+from holdfast import LLM, Agent, AgentDefinition, tool
 from holdfast.cli.screens import output
 from holdfast.cli.screens.chat_output import ChatOutput
 from holdfast.cli.screens.progress_bars import FINE
 from holdfast.cli.screens.run_progress import EventLines, Steps
 from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.client.execution_summaries import ExecutionSummary
-from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, Watched, WorkerAwaited
+from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, TextDelta, Watched, WorkerAwaited
 from holdfast.core.conversation.judgements import Judgement
 from holdfast.core.conversation.steps_back import StepBack
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.todos import Todo
 from holdfast.core.tools.code_mode import RUN_CODE, CodeMode
 from holdfast.core.wire.execution_events import StopSignalReceived
-from holdfast.events import AgentWentBack, AnswerJudged, TodosChanged
+from holdfast.events import AgentWentBack, AnswerJudged, InferenceResponseReceived, TodosChanged
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
+from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls
 from holdfast.view.live_tree import LiveView, after
 from tests.view.stories import Story
@@ -41,7 +42,7 @@ def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None
 def test_why_an_attempt_failed_is_shown_whole_among_the_steps(
     capsys: pytest.CaptureFixture[str], *, live: bool
 ) -> None:
-    why = "the model endpoint the OpenAI API cannot be reached (its name cannot be resolved); is OPENAI_BASE_URL right?"
+    why = "the OpenAI API cannot be reached (its name cannot be resolved); check this machine's network and proxy"
     failed = AttemptFailed(str(uuid4()), 1, 1, why)
     Steps(live=live).show(failed)
     assert why in " ".join(capsys.readouterr().out.split())
@@ -64,6 +65,18 @@ def test_a_call_that_waits_for_a_rate_limit_says_for_which(
     shown_by.show(RateLimitAwaited(str(uuid4()), 1, "the rate limit of the route 'large'"))
     printed = " ".join(capsys.readouterr().out.split())
     assert "the model call waits for the rate limit of the route 'large'" in printed
+
+
+async def test_a_step_whose_answer_streamed_names_its_route_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    async with FakeOpenAI([say("Here.")]) as endpoint:
+        route = {"api": "openai_chat", "model": "m", "base_url": endpoint.base_url}
+        driver = LocalDriver(AgentDefinition(name="clerk", llm=LLM(model="small")), models={"small": route})
+        steps = Steps(live=True)
+        driver.on(InferenceResponseReceived, lambda each: steps.show(TextDelta(each.execution_id, 1, 1, "Here.")))
+        driver.wiretap(lambda event: steps.show(cast("Watched", event)))
+        await driver.execute("Where?")
+    printed = capsys.readouterr().out
+    assert printed.index("step 1\n") < printed.index("Here.") < printed.index("via small")
 
 
 def test_a_stop_without_a_message_has_no_colon_behind_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

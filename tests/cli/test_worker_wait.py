@@ -17,7 +17,7 @@ def test_send_says_that_no_worker_serves_and_waits_for_one(project: Project, dev
     queue = ("--task-queue", f"alone-{uuid4()}")
     with project.started("send", str(uuid4()), "hello", "--agent", "clerk", *queue) as sending:
         line = sending.heard("no worker serves the task queue")
-        assert "the message waits for `holdfast worker`" in line
+        assert "the message waits for `holdfast worker --task-queue alone-" in line
         with project.started("worker", "--import", "my_tools", *queue) as worker:
             worker.heard(READY)
             ended = sending.ended(60)
@@ -28,7 +28,7 @@ def test_chat_says_so_as_well(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     queue = ("--task-queue", f"alone-{uuid4()}")
     with terminal(project, "chat", "clerk", *queue) as screen:
-        screen.shows("the session waits for `holdfast worker`")
+        screen.shows("the session waits for `holdfast worker --task-queue alone-")
         with project.started("worker", "--import", "my_tools", *queue) as worker:
             worker.heard(READY)
             screen.prompts()

@@ -17,7 +17,6 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
-from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -46,6 +45,7 @@ from holdfast.storage.keys import create_key_file
 from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.testing.script import Reply, Script, call, say
+from tests.server_credentials import plain_client
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, written
 from tests.workflows.waiting import waiting_calls
@@ -381,7 +381,7 @@ async def test_what_others_send_decides_nothing(sealed: Settings, tmp_path: Path
         client = at_work.client
         runs = [await client.start(PAYER, "pay") for _ in range(3)]
         ids = [(await waiting_calls(client, each))[0] for each in runs]
-        others = await TemporalClient.connect(client.address, data_converter=pydantic_data_converter)
+        others = await plain_client(client.address, pydantic_data_converter)
         decision = ApprovalDecision(call_id=ids[0], verdict=Verdict(decision="approve", by="eve"))
         here: Any = others.get_workflow_handle(runs[0])
         await here.signal(APPROVAL_SIGNAL, decision)
@@ -424,7 +424,7 @@ async def test_a_foreign_worker_without_the_key_can_neither_read_nor_answer(seal
     script = [call("far", to="canary"), call("far", to="canary"), say("went on")]
     offer = Toolset(tools=(declared,))
     async with served(sealed, tmp_path / "ledger", script, offer) as at_work:
-        others = await TemporalClient.connect(at_work.client.address, data_converter=pydantic_data_converter)
+        others = await plain_client(at_work.client.address, pydantic_data_converter)
         async with Worker(others, task_queue=queue, activities=[far]):
             state = await at_work.client.run(AgentDefinition(name="asks", tools="all"), "far")
         shown = b"".join(each.raw for each in at_work.endpoint.requests)

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tests.cluster.cluster import Security, cluster
+from tests.cluster.cluster import DYNAMIC_CONFIG, Security, cluster
 
 
 def main() -> int:
@@ -23,12 +23,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--shards", type=int, default=16, help="history shards (default: 16)")
     parser.add_argument("--secure", action="store_true", help="with mutual TLS, and claims that an authorizer asks for")
+    parser.add_argument(
+        "--defaults", action="store_true", help="with the server's own settings, none of deploy/temporal"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-cluster-") as place:
         folder = Path(place)
         security = Security.made(folder) if chosen.secure else None
-        with cluster(folder, shards=chosen.shards, security=security) as running:
+        dynamic_config = DYNAMIC_CONFIG
+        if chosen.defaults:
+            dynamic_config = folder / "defaults.yaml"
+            dynamic_config.write_text("{}\n", encoding="utf-8")
+        with cluster(folder, shards=chosen.shards, security=security, dynamic_config=dynamic_config) as running:
             asyncio.run(running.until_ready())
             told = {"TEMPORAL_ADDRESS": running.address, "HOLDFAST_TEST_ADDRESS": running.address}
             if security is not None:

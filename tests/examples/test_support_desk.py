@@ -26,6 +26,7 @@ from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Reply, call, say
+from tests.server_credentials import CREDENTIALS
 from tests.serving import Serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,13 @@ async def test_a_large_refund_waits_in_the_list_until_somebody_approves_it(
     assert settings.address is not None
     assert settings.storage is not None
     own = {"TEMPORAL_ADDRESS": settings.address, "HOLDFAST_TASK_QUEUE": settings.task_queue}
-    environment = {"PATH": os.environ["PATH"], **own, "HOLDFAST_STORAGE": settings.storage, "NO_COLOR": "1"}
+    environment = {
+        **CREDENTIALS,
+        "PATH": os.environ["PATH"],
+        **own,
+        "HOLDFAST_STORAGE": settings.storage,
+        "NO_COLOR": "1",
+    }
     async with serve(clerk, TOOLS) as served:
         ada = served.client.agent(definition=AGENT)
         await ada.open()

@@ -21,6 +21,7 @@ from holdfast.client import Settings
 from holdfast.client.definition_files import to_yaml
 from holdfast.core.agent.definition import AgentDefinition
 from tests.forked import fork_request, forks
+from tests.server_credentials import CREDENTIALS
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
@@ -62,7 +63,7 @@ class Place:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         if self.settings.encryption_key_file is not None:
             ours["HOLDFAST_ENCRYPTION_KEY_FILE"] = str(self.settings.encryption_key_file)
-        return {**kept, **ours, **self.env}
+        return {**kept, **CREDENTIALS, **ours, **self.env}
 
 
 class Reports:

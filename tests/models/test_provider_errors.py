@@ -223,6 +223,14 @@ async def test_a_name_that_does_not_resolve_is_named_as_such() -> None:
     assert "http://no-such-host.invalid/v1 cannot be reached (its name cannot be resolved)" in failure.message
 
 
+def test_where_no_address_is_set_the_api_is_named_and_the_network_is_to_be_checked() -> None:
+    usual, own = ProviderSettings(api_key=KEY), ProviderSettings(base_url="http://127.0.0.1:9/v1", api_key=KEY)
+    assert usual.title == "the OpenAI API"
+    assert usual.remedy_unreached.startswith("check this machine's network and proxy")
+    assert own.title == "the model endpoint http://127.0.0.1:9/v1"
+    assert own.remedy_unreached == "is it running, is OPENAI_BASE_URL right?"
+
+
 async def test_an_endpoint_that_does_not_speak_tls_is_named_as_such() -> None:
     async with FakeOpenAI([]) as endpoint:
         address = endpoint.base_url.replace("http:", "https:")

@@ -68,7 +68,7 @@ async def worker(settings: Settings, endpoint: FakeOpenAI, build_id: str) -> Asy
     process = WarmWorker(command, heard.append, {**told, "HOLDFAST_BUILD_ID": build_id})
     try:
         assert await asyncio.to_thread(process.wait_until_ready, SECONDS_MAX), heard
-        assert f"build {build_id!r} of deployment {settings.task_queue!r}" in heard[0]
+        assert f"build {build_id!r} of deployment {settings.task_queue!r}" in "".join(heard), heard
         await registered(await Holdfast.connect(settings), DeploymentVersion(settings.task_queue, build_id))
         yield process
     finally:

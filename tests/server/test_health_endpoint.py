@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from collections.abc import Mapping
@@ -133,6 +134,22 @@ async def test_silent_connections_keep_no_probe_out_and_end_with_the_endpoint() 
         writer.close()
 
 
+async def test_connections_that_come_in_one_moment_end_the_oldest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_endpoint, "REQUEST_SECONDS_MAX", 600.0)
+    async with endpoint() as served:
+        host, port = served.address.split(":")
+        at_once = [socket.create_connection((host, int(port))) for _ in range(3 * CONNECTIONS_MAX)]  # not yet accepted
+        streams = [await asyncio.open_connection(sock=each) for each in at_once]
+        try:
+            assert await get(served, "/live") == (200, {"status": "live"})
+            async with asyncio.timeout(ANSWER_SECONDS):
+                ended = [await reader.read() for reader, _ in streams[: 2 * CONNECTIONS_MAX]]
+            assert ended == [b""] * (2 * CONNECTIONS_MAX)
+        finally:
+            for _, writer in streams:
+                writer.close()
+
+
 @pytest.mark.parametrize(
     ("option", "environment", "address"),
     [
@@ -160,3 +177,12 @@ async def test_an_address_that_is_taken_or_not_ours_is_named() -> None:
             await HealthEndpoint(address, nothing).__aenter__()
     with pytest.raises(InvalidInput, match=r"192\.0\.2\.1:8086 cannot be used"):
         await HealthEndpoint("192.0.2.1:8086", nothing).__aenter__()
+
+
+async def test_a_port_that_needs_privileges_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "error while attempting to bind on address: permission denied")
+
+    monkeypatch.setattr(asyncio, "start_server", refuse)  # who runs the tests may have them
+    with pytest.raises(InvalidInput, match="Permission denied; choose a port from 1024 on"):
+        await HealthEndpoint("127.0.0.1:80", nothing).__aenter__()

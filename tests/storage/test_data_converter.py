@@ -26,6 +26,7 @@ from holdfast.core.wire.contracts import TranscriptPage
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.storage.data_converter import PayloadDriver, converter
 from holdfast.storage.object_store import Objects
+from tests.server_credentials import plain_client
 
 TASK_TIMEOUT = timedelta(seconds=2)
 """How long a task waits for a worker that has gone."""
@@ -129,7 +130,7 @@ async def test_the_answer_of_a_query_is_kept_only_when_the_server_would_refuse_i
 
 async def test_a_client_or_worker_without_our_converter_says_so(settings: Settings) -> None:
     ours = await connect(settings)
-    plain = await TemporalClient.connect(ours.service_client.config.target_host, data_converter=pydantic_data_converter)
+    plain = await plain_client(ours.service_client.config.target_host, pydantic_data_converter)
     handle = await carried(ours, settings.task_queue)
     async with Worker(plain, task_queue=settings.task_queue, workflows=[Carrier], activities=[grow]):
         said = await failed_task(handle)

@@ -3,6 +3,7 @@ where a codec is on, and all that is written grows linearly."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from uuid import uuid4
@@ -52,6 +53,19 @@ async def test_a_record_written_twice_is_listed_once_and_the_last_one_holds(tmp_
     again = first.model_copy(update={"answer": "ANSWER"})
     await agent.records.write(again)
     assert await agent.records.by_agent(agent.agent_id) == [again]
+
+
+async def test_a_record_that_replaced_a_lost_runs_is_listed_once_and_others_in_its_place(tmp_path: Path) -> None:
+    agent = Kept(records_in(tmp_path))
+    kept = [await agent.turn(f"question {number}", f"answer {number}") for number in range(4)]
+    # restored from a backup, the session begins its last two executions again, under the same ids
+    again = [each.model_copy(update={"started_at": each.started_at + timedelta(hours=1)}) for each in kept[2:]]
+    for each in again:
+        await agent.records.write(each)
+    assert await agent.records.by_agent(agent.agent_id) == [again[1], again[0], kept[1], kept[0]]
+    for limit in range(5):
+        assert await agent.records.by_agent(agent.agent_id, limit) == [again[1], again[0], kept[1], kept[0]][:limit]
+    assert len(await agent.records.by_agent(agent.agent_id, 3)) == 3, "entries of lost runs take no place"
 
 
 async def test_what_there_is_no_record_of_says_where_it_was_looked_for(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance
 
 from workflows.replay_guard import (
+    DOUBLINGS_MAX,
     EVICTIONS_MAX,
     OLD_TIMES_MAX,
+    REFUSALS_MAX,
     RUNS_MAX,
     STARTED_OVER,
     TIMES_MAX,
+    TOO_OFTEN,
     ReplayGuard,
     TaskMemory,
 )
@@ -295,3 +298,55 @@ def test_a_servers_clock_that_stands_does_not_hold_a_run_up_for_ever() -> None:
         passed.append(run.told(8 + 3 * attempt, attempt, at=3))
     assert passed == [False] * OLD_TIMES_MAX + [True]
     assert run.told(30, signals=1)
+
+
+@pytest.mark.parametrize(("refusals", "doublings"), [(1, 0), (2, 1), (4, 3), (DOUBLINGS_MAX + 5, DOUBLINGS_MAX)])
+def test_each_start_in_a_row_doubles_how_many_queries_it_takes_for_another(refusals: int, doublings: int) -> None:
+    run = Run()
+    for number in range(refusals):
+        begin_too_near(run, 9 + 5 * number)
+    assert run.memory.of("run").evictions_left == EVICTIONS_MAX * 2**doublings
+
+
+def begin_too_near(run: Run, length: int) -> None:
+    """Have a task refused that begins too soon after what a query has read, beyond a task of another worker."""
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(length, signals=1, at=6)
+    assert not run.told(length + 2, updates=1)
+
+
+def test_a_run_whose_task_starts_over_again_and_again_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run()
+    for number in range(REFUSALS_MAX):
+        assert not caplog.records
+        begin_too_near(run, 9 + 5 * number)
+    assert [each.getMessage() for each in caplog.records] == [TOO_OFTEN % ("run", REFUSALS_MAX)]
+
+
+def test_a_recorded_task_ends_the_row_of_those_that_started_over(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run()
+    for number in range(2 * REFUSALS_MAX):
+        begin_too_near(run, 9 + 10 * number)
+        run.evicted_and_back()
+        assert run.told(3, signals=1, replaying=True)
+        assert run.told(14 + 10 * number, signals=1)
+        assert run.told(17 + 10 * number, signals=1), "the task before this one is recorded"
+    assert not caplog.records
+
+
+def test_a_run_that_a_query_has_visibly_brought_beyond_its_last_task_is_given_up() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.asked(3)
+    assert run.given_up == []
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(6, signals=1, at=3), "the query sees it"
+    assert run.asked(6)
+    assert run.given_up == ["run"], "the next task comes with the whole history"
+    run.evicted_and_back()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(7, signals=1)
+    assert run.asked(7)
+    assert run.given_up == ["run"]

@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
@@ -23,6 +22,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionSettings
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.script import Call, Reply, calls, say
+from tests.server_credentials import plain_client
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids
 
@@ -95,7 +95,7 @@ async def test_any_text_that_is_taken_comes_back_as_it_was(serve: Serve, text: s
 
 async def sent_past_our_client(chat: Chat, size: int) -> None:
     """Send a message without any check of ours, and without our converter, which keeps what is large elsewhere."""
-    plain = await TemporalClient.connect(chat.client.temporal.service_client.config.target_host)
+    plain = await plain_client(chat.client.address)
     raw: WorkflowHandle[Any, Any] = plain.get_workflow_handle(session_workflow_id(chat.agent_id))
     message = {"message_id": "large", "text": "x" * size}
     await raw.execute_update(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint

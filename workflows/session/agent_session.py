@@ -16,6 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from holdfast.core.base.bounds import REASON_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, RecordNotFound
 from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.stored_forms import SESSION
 from holdfast.core.session import session_state
 from holdfast.core.session.session_state import (
     NotifyExecution,
@@ -50,7 +51,7 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_ids import own_id, session_workflow_id
 from workflows import summaries
-from workflows.continue_as_new import FAULTS, check_start, is_long, newer_build
+from workflows.continue_as_new import FAULTS, check_form, check_start, is_long, newer_build
 from workflows.event_log import SessionEventLog
 from workflows.execution.call_errors import call_error
 from workflows.search_attributes import STATUS, STEPS, upsert
@@ -238,6 +239,7 @@ class AgentSession:
             if stored.kept is None:
                 state = session_state.new_session(start, agent_id, workflow.now())
             else:
+                check_form(SESSION, stored.kept)
                 state = SessionState.model_validate_json(stored.kept)
                 self._event_log.go_on(state)
             if stored.latest is not None:

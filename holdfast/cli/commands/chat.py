@@ -81,7 +81,7 @@ async def _chat(
         holdfast = await connected(settings)
         id_ = None if agent_id is None else await agent_id_of(holdfast, agent_id)
         agent = holdfast.agent(id_, name, tenant=tenant)
-        view = await when_served(holdfast, agent.open, opening, "the session")
+        view = await when_served(holdfast, agent.open, opening, "the session", agent.agent_id)
     refuse_other_tenant(view, tenant)
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":

@@ -125,9 +125,8 @@ async def _over_http(server: AgentServer, stopping: asyncio.Event, port: int) ->
 
 
 async def _hint_without_worker(client: Holdfast) -> None:
+    from holdfast.client.worker_presence import unserved
+
     with suppress(HoldfastError):
-        if not await client.has_worker():
-            queue = client.settings.task_queue
-            output.hint(
-                f"no worker serves the task queue {queue!r} yet: calls are refused until `holdfast worker` does"
-            )
+        if (target := await unserved(client.temporal, client.settings.task_queue)) is not None:
+            output.hint(f"{target.problem} yet: calls are refused until {target.command}")

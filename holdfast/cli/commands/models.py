@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from holdfast.cli.busy_indicator import busy
 from holdfast.cli.options import AsJson, ModelApi, ModelsFile, settings_from
 from holdfast.cli.screens import output
+from holdfast.cli.screens.listing_table import Column, print_listing
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import printable
@@ -28,6 +28,18 @@ if TYPE_CHECKING:  # slow to import
 
 OWN: Final = "(worker's own)"
 """The name of the worker's own model in the table."""
+
+COLUMNS: Final = (
+    Column("route", least=12),
+    Column("api", rank=2),
+    Column("model", least=12),
+    Column("endpoint", least=21),
+    Column("key"),
+    Column("$ per M tokens", rank=1),
+    Column("window", rank=3, right=True),
+    Column("check"),
+)
+"""The table's columns; an endpoint keeps host and port of a server on this machine."""
 
 PROBLEM_CHARS_MAX: Final = 300
 """How much of a problem is shown beside a table."""
@@ -85,14 +97,13 @@ def _table(lines: list[RouteListing], tries: dict[str, RouteTry], file: Path) ->
         text = f"no models: no endpoint is set in this environment, and there is no {file}; {FORM}"
         output.console().print(escape(text))
         return
-    titles = ("route", "api", "model", "endpoint", "key", "$ per M tokens", "window", *(("check",) if tries else ()))
-    table = Table(*titles, box=None, pad_edge=False)
+    rows: list[list[str]] = []
     for each in lines:
         result = () if each.name not in tries else (_result(tries[each.name]),)
         texts = (each.name or OWN, each.api, each.model or "-", each.endpoint or "-", each.key, _prices(each))
         window = f"{each.context_window:,}" if each.context_window else "unknown"
-        table.add_row(*(escape(printable(text)) for text in (*texts, window, *result)))
-    output.tables().print(table)
+        rows.append([escape(printable(text)) for text in (*texts, window, *result)])
+    print_listing(output.tables(), COLUMNS if tries else COLUMNS[:-1], rows)
     for each in lines:
         tried = tries.get(each.name)
         if problem := (tried.error if tried else "") or each.problem:

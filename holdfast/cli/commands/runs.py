@@ -170,11 +170,13 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
 
 
 async def _look_for_worker(client: Holdfast) -> None:
-    """Say so when no worker serves; the run is there in any case."""
+    """Say so when no worker takes new runs; the run is there in any case."""
+    from holdfast.client.worker_presence import unserved
+
     queue = client.settings.task_queue
     try:
-        if not await client.has_worker():
-            output.hint(f"no worker serves the task queue {queue!r}: the run waits for `holdfast worker`")
+        if (target := await unserved(client.temporal, queue)) is not None:
+            output.hint(f"{target.problem}: the run waits for {target.command}")
     except HoldfastError as error:
         output.hint(f"cannot tell whether a worker serves the task queue {queue!r}: {error}")
 

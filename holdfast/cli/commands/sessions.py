@@ -122,7 +122,7 @@ async def _send(
     with busy("sending the message") as sending:
         holdfast = await connected(settings)
         agent = holdfast.agent(await agent_id_of(holdfast, agent_id), definition, tenant=tenant)
-        receipt = await when_served(holdfast, lambda: say(agent), sending, "the message")
+        receipt = await when_served(holdfast, lambda: say(agent), sending, "the message", agent.agent_id)
     if not wait:
         output.as_json(session_views.receipt_line(agent.agent_id, receipt)) if as_json else session_views.receipt(
             receipt

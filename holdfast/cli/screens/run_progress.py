@@ -135,6 +135,8 @@ class Steps:
         self._text.end()
         if self._announced < event.step_number:
             output.announce(event.step_number, event.step.inference_response, self._agent)
+        elif (response := event.step.inference_response) and response.route:  # its title came before the answer
+            output.note(f"via {response.route}")
         self._announced = event.step_number
         output.results(event.step, (event.at - (self._began or event.at)).total_seconds())
 

@@ -45,7 +45,8 @@ async def _of_run(client: Runs, agent_id: str, run_id: str | None) -> tuple[list
     """Return the events of a Temporal run of the session, by default its latest, and which one has those before."""
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id), run_id=run_id)
     events, previous = list[NumberedEvent](), None
-    async for page in event_pages(handle, SessionEventsPage, client.settings.task_queue, what="session"):
+    queue = client.settings.task_queue
+    async for page in event_pages(client.temporal, handle, SessionEventsPage, queue, what="session"):
         events += [NumberedEvent(sequence, each) for sequence, each in enumerate(page.events, page.start + 1)]
         previous = page.previous_run_id
     return events, previous

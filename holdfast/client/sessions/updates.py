@@ -109,7 +109,7 @@ class SessionUpdates:
     ) -> T:
         """Return the session's answer to an update; where it is not on the server it begins with it."""
         start_input, request = await self._start_input(), _Update(update, payload, kind)
-        queue = self._client.settings.task_queue
+        queue, session_id = self._client.settings.task_queue, session_workflow_id(self._agent_id)
         turns = nullcontext() if id_ is None else self._client.update_queues.of(self._agent_id)
 
         async def ask(update_id: str, limit: timedelta) -> T:
@@ -128,7 +128,7 @@ class SessionUpdates:
             return await updated(
                 ask,
                 id_ or str(uuid4()),
-                served=partial(is_served, self._client.temporal, queue),
+                served=partial(is_served, self._client.temporal, queue, session_id),
                 again=WITH_START_AGAIN,
                 lost_again=True,
                 stored=id_ is not None,
@@ -139,7 +139,7 @@ class SessionUpdates:
         except RPCError as error:
             raise refusal(error, self._agent_id, what="session") from None
         except Unanswered:
-            why = await cause_of_silence(self._client.temporal, queue, session_workflow_id(self._agent_id))
+            why = await cause_of_silence(self._client.temporal, queue, session_id)
             again = again or f"the {update} may have been applied; repeating it is safe"
             raise ServerUnavailable(f"no answer for agent {self._agent_id} in time: {why}; {again}") from None
 

@@ -22,6 +22,7 @@ from holdfast.core.agent.hooks import AROUND_TOOLS, ENDING, Trigger
 from holdfast.core.base.bounds import STATE_BYTES_MAX
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.base.stored_forms import AGENT_STATE
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 
@@ -42,7 +43,7 @@ PATH_PARTS_MAX: Final = 16
 
 StateT = TypeVar("StateT", bound=SavedState)
 
-FORMAT: Final = 1
+FORMAT: Final = AGENT_STATE.version
 """The version of the form written and read here; it changes when an older reader would misunderstand a newer form."""
 
 

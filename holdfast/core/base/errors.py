@@ -28,6 +28,7 @@
     ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
     ├── AnswerInvalid                  11    an answer does not fit the type it is read as
     ├── StorageFailed                  12    large data kept outside the history could not be written or read
+    │   ├── FormNewer                        a newer Holdfast wrote it, and this one cannot read its form
     │   ├── ObjectDamaged                    it is not what was written
     │   └── ObjectMissing                    it is not there (any more)
     ├── PayloadRefused                  13   data is not encrypted as it should be, or not with a key that is here
@@ -248,6 +249,10 @@ class StorageFailed(HoldfastError):
 
 class ObjectMissing(StorageFailed):
     """The place has no such object: it was deleted, or another place was meant."""
+
+
+class FormNewer(StorageFailed):
+    """A newer Holdfast has stored it, in a form that this one cannot read; nothing of it was used or changed."""
 
 
 class ObjectDamaged(StorageFailed):

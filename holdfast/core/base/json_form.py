@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.stored_forms import FIRST, FORMAT
 from holdfast.core.base.validation_errors import problem_text
 
 _PROBLEMS_SHOWN: Final = 3
@@ -62,5 +63,6 @@ def _defaults(kind: type[BaseModel]) -> tuple[tuple[str, object], ...]:
     return tuple(
         (name, field.get_default(call_default_factory=True, validated_data={}))
         for name, field in fields
-        if not field.is_required()
+        # a form says its version, but for the first
+        if not field.is_required() and (name != FORMAT or field.default == FIRST)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -21,6 +21,7 @@ from holdfast.core.base.bounds import QUESTION_BYTES_MAX, QUEUE_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.stored_forms import is_first
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import joined_models
 from holdfast.core.conversation.messages import Message, user_message
@@ -74,6 +75,7 @@ class DeliveredMessage(Frozen):
 class SessionState(Frozen):
     """The whole state of a session but for the conversation, which the snapshot named `snapshot` holds."""
 
+    format: Literal[1] = 1
     agent_id: Id
     definition: AgentDefinition
     subagents: tuple[AgentDefinition, ...] = ()
@@ -153,6 +155,7 @@ class SessionInput(Frozen):
     `carried` is the state that the previous Temporal run carries over.
     """
 
+    format: Literal[1] = Field(default=1, exclude_if=is_first)
     definition: AgentDefinition | None = None
     subagents: tuple[AgentDefinition, ...] = ()
     settings: SessionSettings = SessionSettings()

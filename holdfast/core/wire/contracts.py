@@ -6,7 +6,7 @@ Callers of a workflow or an activity use these names; no side imports the other'
 from __future__ import annotations
 
 import operator
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -261,6 +261,8 @@ class ExecutionInput(SparseForm):
     and `tenant` is on whose account it works: its subagents get both, too.
     """
 
+    format: Literal[1] = 1
+    """Not written while it is the first: see `holdfast.core.base.stored_forms`."""
     agent_id: Id
     definition: AgentDefinition
     question: str
@@ -285,9 +287,15 @@ class ExecutionInput(SparseForm):
 
 
 class EventsRequest(Frozen):
-    """Which execution events to read: from place `start` on, counted from the execution's beginning."""
+    """Which execution events to read: from place `start` on, counted from the execution's beginning.
+
+    `recorded` is the number, in the Temporal run's history, of the event with which its last recorded workflow task
+    began. Events of later tasks are left out: a worker can be ahead of the history, and what it then tells may come at
+    another moment, or in another order. None leaves nothing out.
+    """
 
     start: int = Field(default=0, ge=0)
+    recorded: int | None = Field(default=None, ge=0)
 
 
 class EventsPage(Frozen):

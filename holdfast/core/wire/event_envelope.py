@@ -20,11 +20,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.stored_forms import EVENT
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.wire.execution_events import KINDS, AnyObserved
 from holdfast.core.wire.session_events import SESSION_KINDS, AnySessionEvent, SessionEvent
 
-VERSION: Final = 1
+VERSION: Final = EVENT.version
 """The version of this form; it changes when a reader of an older one would misunderstand a newer one."""
 
 ENVELOPE: Final = ("id", "sequence", "version")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
+
+from pydantic import Field
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.stored_forms import is_first
 
 SINK_NAME_CHARS_MAX: Final = 64
 """The longest name of a sink, its consumer id."""
@@ -24,6 +27,7 @@ TURN_SECONDS: Final = 24 * 3600.0
 class SinkStart(Frozen):
     """The input of an `EventSink`: the sink's consumer id, and the task queue whose executions it follows."""
 
+    format: Literal[1] = Field(default=1, exclude_if=is_first)
     consumer: str
     task_queue: str
 

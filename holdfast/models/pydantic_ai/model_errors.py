@@ -144,12 +144,10 @@ def _shown(settings: ProviderSettings, model: Model) -> ProviderSettings:
 
 def _unreached(error: ModelConnectionError, shown: ProviderSettings, used: Usage) -> ModelFailure:
     if error.phase not in UNSENT:
-        text = f"the connection to the model endpoint {shown.endpoint} broke ({_words(error, shown)})"
+        text = f"the connection to {shown.title} broke ({_words(error, shown)})"
         return ModelFailure(text, kind=UNAVAILABLE, again=True, usage=used)
-    text = f"the model endpoint {shown.endpoint} cannot be reached ({_words(error, shown)})"
-    return ModelFailure(
-        f"{text}; is it running, is {shown.address_name} right?", kind=UNAVAILABLE, again=True, free=True
-    )
+    text = f"{shown.title} cannot be reached ({_words(error, shown)})"
+    return ModelFailure(f"{text}; {shown.remedy_unreached}", kind=UNAVAILABLE, again=True, free=True)
 
 
 def _words(error: Exception, shown: ProviderSettings) -> str:

@@ -88,7 +88,7 @@ async def _not_drained(temporal: TemporalClient, version: DeploymentVersion, bui
         return f"{version} is not drained after {seconds:g} s: {text}; run the same command again"
     problem = f"{version} is not drained after {seconds:g} s: {build.open_text}"
     remedy = "keep its workers" if build.workers else "no worker of it is there: start one"
-    return f"{problem} ({named}); {remedy}, and run the same command again, or stop them"
+    return f"{problem} ({named}); {remedy}, and run the same command again, or stop those runs"
 
 
 async def _ids(temporal: TemporalClient, query: str, limit: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,8 +22,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.worker_presence import SEEN_MAX
 from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.connection.queue_routing import lately
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
@@ -208,12 +208,6 @@ async def pollers(temporal: TemporalClient, task_queue: str, kind: TaskQueueType
     )
     described = await answered(temporal.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT))
     return list(described.pollers)
-
-
-def lately(polling: Iterable[PollerInfo]) -> list[PollerInfo]:
-    """Return those who have asked so lately that they are still there."""
-    now = datetime.now(UTC)
-    return [each for each in polling if now - each.last_access_time.ToDatetime(UTC) < SEEN_MAX]
 
 
 def _is_of(poller: PollerInfo, version: DeploymentVersion) -> bool:

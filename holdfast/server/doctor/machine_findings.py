@@ -181,7 +181,7 @@ def served(model: Finding) -> Finding:
     """Return what is to be said of the model where a worker takes the calls already: it may be asking another one."""
     if model.result != NO_ENDPOINT:
         return model
-    return fine(MODEL, "no endpoint is set in this environment, so none was checked: the running worker has its own")
+    return fine(MODEL, "no endpoint is set in this environment, so none was checked: the worker reads its own")
 
 
 def own_model(place: str) -> Finding:

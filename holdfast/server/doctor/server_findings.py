@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.client.worker_presence import SEEN_MAX
+from holdfast.connection.queue_routing import SEEN_MAX
 from holdfast.connection.rpc_errors import worker_for
 from holdfast.connection.search_attribute_check import Attribute, complete, remedies, shortcomings
 from holdfast.connection.temporal_client import Target
@@ -150,12 +150,17 @@ def clock(moment: ClockReading) -> Finding:
 
 
 def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequence[ServingWorker]) -> Finding:
-    """Judge whether anybody serves a queue: without a worker everything waits."""
+    """Judge whether anybody serves a queue: without a worker everything waits.
+
+    The server remembers a worker for five minutes after its end: one that was silent too long does not count.
+    """
     if not pollers:
         return wrong(check, f"no worker serves the task queue {task_queue!r}: runs wait", worker_for(task_queue))
-    silent = min(each.silent_seconds for each in pollers)
-    result = f"{len(pollers)} on {task_queue!r}: {_some(_worker_text(each, serving) for each in pollers)}"
-    if silent > SEEN_MAX.total_seconds():
+    alive = [each for each in pollers if each.silent_seconds <= SEEN_MAX.total_seconds()]
+    shown = alive or pollers
+    result = f"{len(shown)} on {task_queue!r}: {_some(_worker_text(each, serving) for each in shown)}"
+    if not alive:
+        silent = min(each.silent_seconds for each in pollers)
         return warned(
             check, f"{result}; the last one asked for work {silent:.0f} s ago", "is it still running? see its log"
         )
@@ -170,11 +175,8 @@ def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | 
     bad = [each for each in equipment if each.catalog is None]
     if bad:
         more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
-        result, remedy = (
-            bad[0].problem,
-            "start the worker with the module that has it: `holdfast worker --import MODULE`",
-        )
-        return wrong(TOOLS, f"{result}{more}", remedy)
+        remedy = "correct the definition, or start the worker with what it names: `holdfast worker --import MODULE`"
+        return wrong(TOOLS, f"{bad[0].problem}{more}", remedy)
     names = _some(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
     if [each.agent for each in equipment] == [ANY_AGENT.name]:
         return fine(TOOLS, f"the worker offers: {names}")

@@ -2,8 +2,8 @@
 
     1. inventory   what is in the folders that can be collected, and in the trash
     2. mark        the histories of all namespaces that use the store, then the store itself, then the histories again
-    3. sweep       what is marked and in the trash is written again; what is not marked and old enough moves there
-    4. delete      what is not marked and has been in the trash long enough is deleted for good
+    3. delete      what is not marked and has been in the trash long enough is deleted for good
+    4. sweep       what is marked and in the trash alone is written again; what is not marked and old enough moves there
 
 So an object is deleted only when two collections, days apart, have found nothing that refers to it. Until then whoever
 reads it finds it (`Objects.read`), which also covers a writer that wrote it again in the very moment it was moved.
@@ -36,7 +36,7 @@ TRASH_HOURS: Final = 7 * 24
 TRASH_HOURS_MIN: Final = 24
 
 CLOCK: Final = "gc/clock"
-"""An object that is written to learn the store's time."""
+"""An object that is written to learn the store's time, by a dry run, too: its ages are to be those of a collection."""
 
 CLOCK_SKEW_SECONDS_MAX: Final = 600.0
 """How far the store's clock may be from ours: ages would be wrong, and so would those that workers see."""
@@ -52,7 +52,7 @@ assert timedelta(hours=UNUSED_HOURS_MIN) > RENEWED_AFTER  # noqa: S101  # else w
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How old is old enough: to go into the trash, and to be deleted from it; in a `dry_run` nothing changes."""
+    """How old is old enough: to go into the trash, and to be deleted from it. A `dry_run` changes CLOCK alone."""
 
     unused: timedelta = timedelta(hours=UNUSED_HOURS)
     trash: timedelta = timedelta(hours=TRASH_HOURS)
@@ -163,17 +163,17 @@ class Collection:
             await source.mark(marks, again=True)
         phase("following references")
         await self._store.follow(marks)
+        # by what the inventory saw, so that a dry run says the same: nothing is deleted that comes into the trash now
+        phase("emptying the trash")
+        await self._delete(marks, report, (now - self._rules.trash.total_seconds()))
         phase("sweeping")
         await self._restore(marks, report)
         await self._sweep(marks, report, (now - self._rules.unused.total_seconds()))
-        await self._delete(marks, report, (now - self._rules.trash.total_seconds()))
         return report
 
     async def _now(self) -> float:
         """Return the store's time: by it its objects' ages count. Raises InvalidInput where ours is another one."""
         before = self._clock()
-        if self._rules.dry_run:
-            return before
         await self._objects.replace(CLOCK, b"")
         written = await self._objects.entry(CLOCK)
         theirs = before if written is None else written.written.timestamp()
@@ -229,7 +229,7 @@ def working_file(data_dir: Path) -> Path:
 
 
 def _has_files(marks: MarkFile) -> bool:
-    return sum(marks.counted("attachments", marked=False)) > 0
+    return marks.has_unmarked("attachments")
 
 
 def _add(names: list[str], name: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.base.errors import Conflict, InvalidInput
 from holdfast.server.garbage.collection import Collection, Report, Rules, working_file
 from holdfast.server.garbage.mark_file import MarkFile
 from holdfast.server.garbage.references import ReferenceReader
-from holdfast.server.garbage.registration import StoreUser, registered, store_user
+from holdfast.server.garbage.registration import StoreUser, living, registered, store_user
 from holdfast.server.garbage.store_sources import StoreSource
 from holdfast.server.garbage.temporal_sources import TemporalSource
 from holdfast.storage.data_converter import records_of
@@ -64,6 +64,10 @@ async def _users_of(temporal: TemporalClient, objects: Objects, users: StoreUser
     own = await store_user(temporal)
     further = [await store_user(temporal, each) for each in users.namespaces]
     reading = tuple({each.id: each for each in (own, *further)}.values())
+    for id_ in users.gone:
+        if (there := await living(temporal, id_)) is not None:
+            problem = f"the namespace {there.namespace!r} of {there.address} (id {id_}) is not gone"
+            raise Conflict(f"{problem}, and its runs would lose their data; read it with --with-namespace")
     registrations = {each.id: each for each in await registered(objects)}
     for each in reading:
         if each.id not in registrations:

@@ -19,6 +19,9 @@ from holdfast.core.base.errors import Conflict, InvalidInput
 RESUMED_SECONDS_MAX: Final = 24 * 3600.0
 """How old the file of an interrupted collection may be for another one to go on from it."""
 
+FORMAT: Final = 1
+"""The version of the tables."""
+
 ROWS_AT_ONCE: Final = 1_000
 
 DIGEST_BYTES: Final = 32
@@ -66,7 +69,7 @@ class MarkFile:
             if "locked" in str(error):
                 raise Conflict(f"another garbage collection is using {path}; wait for its end") from None
             raise InvalidInput(f"{path} cannot be used: {error}; choose another --data-dir") from None
-        except sqlite3.DatabaseError:  # not a database: nothing in it is needed
+        except sqlite3.DatabaseError:  # not a database, or a newer Holdfast's: nothing in it is needed
             self.remove()
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._open(collection_id)
@@ -120,15 +123,26 @@ class MarkFile:
         self.database.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?)", objects)
 
     def next_followed(self, limit: int) -> list[Listed]:
-        """Return the objects of at most `limit` marks whose content is not searched yet; they count as searched now."""
+        """Return the objects of at most `limit` marks whose content is not searched yet; `followed` is to be called."""
         unsearched = (
             "SELECT DISTINCT o.key FROM object o JOIN mark m ON m.key = o.key "
             "WHERE m.followed = 0 AND length(o.key) = ? LIMIT ?"
         )
         keys: list[tuple[bytes]] = self.database.execute(unsearched, (DIGEST_BYTES, limit)).fetchall()
-        self.database.executemany("UPDATE mark SET followed = 1 WHERE key = ?", keys)
         chosen = "SELECT name, trash, key, size, written FROM object WHERE key = ?"
         return [_listed(row) for key in keys for row in self.database.execute(chosen, key)]
+
+    def followed(self, objects: Iterable[Listed]) -> None:
+        """Take note that the content of these objects was searched; what they name must be marked."""
+        self.database.executemany("UPDATE mark SET followed = 1 WHERE key = ?", ((each.key,) for each in objects))
+
+    def has_unmarked(self, folder: str) -> bool:
+        """Return whether an object of a folder is not marked, outside the trash or in it."""
+        found = (
+            "SELECT 1 FROM object o LEFT JOIN mark m ON m.key = o.key "
+            "WHERE o.name BETWEEN ? AND ? AND m.key IS NULL LIMIT 1"
+        )
+        return self.database.execute(found, (f"{folder}/", f"{folder}0")).fetchone() is not None
 
     def objects(self, *, marked: bool, trash: bool) -> Iterator[Listed]:
         """Yield the objects that are marked or not, in the trash or not; the lists must not change meanwhile."""
@@ -153,7 +167,9 @@ class MarkFile:
         # timeout 0: whoever has it locked has it until a collection's end
         self._database = sqlite3.connect(self._path, timeout=0, check_same_thread=False)
         self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._database.executescript(f"BEGIN EXCLUSIVE; {_TABLES} COMMIT;")
+        if self._database.execute("PRAGMA user_version").fetchone()[0] > FORMAT:
+            raise sqlite3.DatabaseError("a newer Holdfast wrote it")
+        self._database.executescript(f"BEGIN EXCLUSIVE; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
         row = self._database.execute("SELECT id, began FROM collection").fetchone()
         if row is not None and row[0] == collection_id and 0 <= time.time() - row[1] <= RESUMED_SECONDS_MAX:
             self.resumed = True

@@ -16,7 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.errors import PayloadRefused
-from holdfast.storage.bound_codec import SEALED_ENCODING
+from holdfast.storage.bound_codec import is_encrypted
 from holdfast.storage.keys import KEY_FILE
 
 DIGEST_CHARS: Final = 64
@@ -64,7 +64,7 @@ class ReferenceReader:
         """Return the references in a message of Temporal's. Raises PayloadRefused where a key is missing."""
         found = digests_in(message.SerializeToString())
         for payload in payloads_in(message):
-            if payload.metadata.get("encoding") == SEALED_ENCODING:
+            if is_encrypted(payload):
                 found |= digests_in(await self._decoded(payload))
         return found
 
@@ -78,7 +78,7 @@ class ReferenceReader:
             payload = Payload.FromString(data)
         except DecodeError:
             return data
-        if payload.metadata.get("encoding") != SEALED_ENCODING:
+        if not is_encrypted(payload):
             return payload.data or data
         return (await self._opened(payload)).data
 

@@ -1,6 +1,6 @@
 """Which namespaces use a store: every worker registers its own at its start, and a garbage collection reads them all.
 
-    namespaces/ID   of a namespace's id on its server: {"namespace": NAME, "address": HOST:PORT}
+    namespaces/ID   of a namespace's id on its server: {"format": 1, "namespace": NAME, "address": HOST:PORT}
 
 Whoever collected garbage without the runs of one of them would delete what those refer to.
 """
@@ -11,17 +11,23 @@ import json
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from temporalio.api.enums.v1 import NamespaceState
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import answered
+from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.core.base.stored_forms import FORMAT, STORE_USER
 from holdfast.storage.object_store import Objects
 
 NAMESPACES: Final = "namespaces"
 
 NAMESPACES_MAX: Final = 10_000
 """How many namespaces of one store are read."""
+
+UNKNOWN: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+"""What a server says of the id of a namespace that is not its own, or not ours to know."""
 
 
 class StoreUser(NamedTuple):
@@ -40,19 +46,42 @@ async def store_user(temporal: TemporalClient, namespace: str | None = None) -> 
     return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
 
 
+async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
+    """Return the namespace of that id where the connection's server has it, and it was not deleted.
+
+    None as well where the server does not let us look. Raises ServerUnavailable.
+    """
+    request = DescribeNamespaceRequest(id=id_)
+    try:
+        described = await temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
+    except RPCError as error:
+        if error.status in UNKNOWN:
+            return None
+        raise refusal(error) from None
+    info = described.namespace_info
+    if info.state == NamespaceState.NAMESPACE_STATE_DELETED:
+        return None
+    return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
+
+
 async def register(temporal: TemporalClient, objects: Objects) -> None:
     """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed."""
     user = await store_user(temporal)
-    document = {"namespace": user.namespace, "address": user.address}
+    document = {FORMAT: STORE_USER.version, "namespace": user.namespace, "address": user.address}
     await objects.replace(f"{NAMESPACES}/{quote(user.id, safe='')}", json.dumps(document).encode())
 
 
 async def registered(objects: Objects) -> tuple[StoreUser, ...]:
-    """Return the namespaces that use the store. Raises StorageFailed."""
+    """Return the namespaces that use the store. Raises StorageFailed, FormNewer where a newer Holdfast uses it, too.
+
+    That one may refer to objects in a way that this one does not see.
+    """
     users: list[StoreUser] = []
     for name in await objects.names(NAMESPACES, NAMESPACES_MAX):
         try:
-            document: Any = json.loads(await objects.read(name))
+            data = await objects.read(name)
+            STORE_USER.check(data, f"the object {name} in {objects.url}")
+            document: Any = json.loads(data)
             namespace, address = str(document["namespace"]), str(document["address"])
         except (ValueError, KeyError, TypeError):
             namespace, address = "?", "?"

@@ -7,6 +7,7 @@ workspace's snapshot names its files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,9 @@ CONTENT: Final = ("parts", "snapshots", "mcp")
 
 REPLACED: Final = ("records", "sessions", "sinks")
 """The folders of objects that are written again, and read again by each collection."""
+
+DIGEST: Final = re.compile("[0-9a-f]{64}")
+"""The last part of the name of an object of CONTENT."""
 
 RECORDS: Final = "records"
 RESULTS: Final = "results"
@@ -66,11 +70,12 @@ class StoreSource:
         """Mark what marked objects name, until there is nothing new. Raises StorageFailed, PayloadRefused."""
         while found := marks.next_followed(ROWS_AT_ONCE):
             await all_of((self._followed(each, marks) for each in found), OBJECTS_AT_ONCE)
+            marks.followed(found)  # not before: one that was interrupted is resumed
             marks.commit()
 
     async def _object(self, entry: Entry, marks: MarkFile) -> None:
         folder, digest = entry.name.partition("/")[0], entry.name.rpartition("/")[2]
-        is_content = folder in CONTENT
+        is_content = folder in CONTENT and DIGEST.fullmatch(digest) is not None  # else somebody else's file
         if is_content and marks.has_read(entry.name):
             return
         try:

@@ -103,7 +103,7 @@ def _figures(arguments: argparse.Namespace, table: Table, progress: _Progress) -
     here = machine()
     runs, hits = table.total(lambda cell: cell.runs), table.total(lambda cell: len(cell.hits))
     late, failed = table.total(lambda cell: cell.late), table.total(lambda cell: cell.failed)
-    unknown, retimed = table.total(lambda cell: cell.unknown), table.total(lambda cell: cell.retimed)
+    unknown = table.total(lambda cell: cell.unknown)
     return {
         "command": f"`{COMMAND} {' '.join(options)}`",
         "date": f"{datetime.now(UTC):%Y-%m-%d}, {progress.seconds / 60:.0f} minutes on {here['cores']} cores, "
@@ -113,7 +113,6 @@ def _figures(arguments: argparse.Namespace, table: Table, progress: _Progress) -
         f"{table.left_out:,} were left out when time was up",
         "calls of at-most-once tools that a fault met": f"{unknown:,}, each begun at most once, and told to the model "
         "as of unknown outcome",
-        "events that a watcher was told with another moment than they have in the end": f"{retimed:,}",
     }
 
 

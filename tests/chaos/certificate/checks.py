@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.attempt_tally import DEATHS_MAX, WORKER_LOST
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
@@ -20,7 +21,7 @@ from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentEx
 from holdfast.core.wire.session_events import SessionEvent
 from holdfast.testing import assert_every_call_answered, assert_within_budget
 from holdfast.testing.comparison import TIMES, differences
-from holdfast.testing.ledger import Ledger
+from holdfast.testing.ledger import Ledger, idempotency_key
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import conversation_key
 from tests.chaos.certificate.baseline import Baseline, effects
@@ -31,9 +32,6 @@ from tests.mcp.places import noted
 
 UNEQUAL: Final = TIMES | {"paused_seconds", "mcp_processes"}
 """What may differ between any two runs."""
-
-DURATION: Final = frozenset({"duration_seconds"})
-"""What may differ, besides times, between two tellings of one event (`retimed`); it can be 0."""
 
 LOST: Final = frozenset({"cost", "next_input_max", "overhead", "overhead_cost", "partial_response", "usage"})
 """What may differ after a fault: what the lost attempts used, and the text that went with them.
@@ -117,7 +115,7 @@ def _state_problems(seen: Seen) -> Iterator[str]:
         if scene.timed:
             yield from _ended_in_time(state, wanted)
             continue
-        unknown = unknown_calls(scene, state)
+        unknown = [*unknown_calls(scene, state), *given_up(seen, state)]
         if unknown and not seen.strikes:
             yield f"the outcome of {unknown} is unknown though nothing happened"
         lost = LOST if seen.strikes else frozenset[str]()
@@ -153,6 +151,24 @@ def unknown_calls(scene: Scene, state: AgentState) -> list[str]:
     return [
         each.call.id for each in every if each.call.name in scene.once and each.error and each.error.type == UNKNOWN
     ]
+
+
+def given_up(seen: Seen, state: AgentState) -> list[str]:
+    """Return the calls that are not begun again, as the worker died twice while each of them ran.
+
+    Only those that had so many strikes between their first beginning and the end.
+    """
+    begun = dict[str, float]()
+    for each in Ledger(seen.ledger).entries(phase="started"):
+        begun.setdefault(each.key, each.at)
+    calls: list[str] = []
+    for step in state.steps:
+        for index, execution in enumerate(step.tool_executions):
+            if execution.error and execution.error.type == WORKER_LOST:
+                key = idempotency_key(state.running.execution_id, step.number, index)
+                met = sum(key in begun and strike.at >= begun[key] for strike in seen.strikes)
+                calls += [execution.call.id] if met >= DEATHS_MAX else []
+    return calls
 
 
 def essence(state: AgentState, unknown: Iterable[str], lost: frozenset[str]) -> dict[str, Any]:
@@ -198,7 +214,9 @@ def _effect_problems(seen: Seen) -> Iterator[str]:
             keys[f"{each.name} {each.detail['text']}"].add(each.key)
     yield from (f"{what} has {len(those)} keys" for what, those in keys.items() if len(those) > 1)
     done, wanted = effects(seen.ledger), seen.baseline.effects
-    if not (done <= wanted if scene.timed or any(each.do == "stop" for each in scene.deeds) else done == wanted):
+    less = scene.timed or any(each.do == "stop" for each in scene.deeds)
+    less = less or any(given_up(seen, state) for state in seen.states)
+    if not (done <= wanted if less else done == wanted):
         yield f"the effects are {sorted(done)}, not {sorted(wanted)}"
     for strike in seen.strikes:
         again = [
@@ -244,10 +262,11 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
     wanted = sum(state.usage.total_tokens - state.usage.estimated_tokens for state in seen.baseline.states)
     reported = used - estimated
     whole = any(_counts_as_a_whole(seen, state) for state in seen.states)
-    at_most = seen.scene.timed or whole
-    if (reported > wanted) if at_most else (reported != wanted):
-        yield f"{reported} tokens are counted as reported, not {wanted}"
     billed = sum(_billed(each) for each in seen.requests)
+    at_most = seen.scene.timed or whole
+    # what a lost attempt had reported before it was lost counts as reported, too
+    if reported > max(wanted, billed if seen.strikes else 0) or (reported < wanted and not at_most):
+        yield f"{reported} tokens are counted as reported, not {wanted}"
     if used < billed:
         yield f"{used} tokens are counted, {billed} were billed"
     for state in seen.states:
@@ -302,11 +321,11 @@ def _event_problems(seen: Seen) -> Iterator[str]:
             if not same:
                 missing, more = Counter(theirs) - Counter(mine), Counter(mine) - Counter(theirs)
                 yield f"other events than undisturbed: without {dict(missing)}, with {dict(more)}, or in another order"
-    yield from _sequence_problems("the session", seen.session_events)
+    yield from sequence_problems("the session", seen.session_events)
 
 
 def _other(told: Sequence[AnyObserved], again: Sequence[AnyObserved]) -> str:
-    """Return the first place at which the two were told different things; "" where nothing but moments differs."""
+    """Return the first place at which the two were told different things, moments included."""
     if len(told) != len(again):
         return f"{len(told)} and {len(again)}"
     for place, (one, other) in enumerate(zip(told, again, strict=True)):
@@ -316,25 +335,14 @@ def _other(told: Sequence[AnyObserved], again: Sequence[AnyObserved]) -> str:
 
 
 def _event_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    mine, theirs = (_stripped(each, frozenset(), DURATION) for each in (one, other))
-    return differences(mine, theirs)
+    return differences(one, other, ignoring=())
 
 
 def _event(event: AnyObserved) -> dict[str, Any]:
     return to_dict(NumberedEvent(1, event))
 
 
-def retimed(seen: Seen) -> int:
-    """Return how many events a watcher was told with another moment than they have in the end.
-
-    A query that is answered between the end of a call and the workflow task that takes note of it reads ahead; a fault
-    in between has that task begin later.
-    """
-    both = ((events, seen.read_again[id_]) for id_, events in seen.watched.items())
-    return sum(one != other for told, again in both for one, other in zip(told, again, strict=False))
-
-
-def _sequence_problems(whose: str, events: Iterable[tuple[int, str]]) -> Iterator[str]:
+def sequence_problems(whose: str, events: Iterable[tuple[int, str]]) -> Iterator[str]:
     """Check that the events of each stream are numbered from 1 on, without a gap."""
     streams = defaultdict[str, list[int]](list)
     for sequence, stream in events:
@@ -357,7 +365,7 @@ def sink_problems(file: Path) -> Iterator[str]:
         for each in numbered
     ]
     pairs = sorted(zip((each.sequence for each in numbered), streams, strict=True))
-    yield from _sequence_problems("the sink", pairs)
+    yield from sequence_problems("the sink", pairs)
 
 
 def delivered_ends(file: Path) -> int:

@@ -35,10 +35,10 @@ from holdfast.server.worker_process import WorkerProcess, worker_command, worker
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.chaos.certificate.deeds import PERSON, REASON, act
 from tests.chaos.certificate.histories import Histories
-from tests.chaos.certificate.proxy import Proxy
 from tests.chaos.certificate.scene import Scene
 from tests.forked import WarmWorker
 from tests.mcp.places import trial
+from tests.tcp_proxy import Proxy
 
 READY_SECONDS_MAX: Final = 120.0
 QUERY_SECONDS: Final = timedelta(seconds=3)

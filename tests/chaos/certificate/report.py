@@ -24,7 +24,6 @@ class Cell:
     hits: list[int] = field(default_factory=list[int])
     late: int = 0
     unknown: int = 0
-    retimed: int = 0
     failed: int = 0
 
     def note(self, outcome: Outcome) -> None:
@@ -33,7 +32,6 @@ class Cell:
         self.hits += outcome.hits
         self.late += outcome.late
         self.unknown += outcome.unknown
-        self.retimed += outcome.retimed
         self.failed += bool(outcome.problems)
 
     @property

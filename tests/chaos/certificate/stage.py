@@ -14,8 +14,8 @@ from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
 from tests.chaos.certificate.checks import Strike
 from tests.chaos.certificate.live_run import LiveRun
-from tests.chaos.certificate.proxy import Cut
 from tests.chaos.test_server_lost import OwnServer
+from tests.tcp_proxy import Cut
 
 Fault = Literal["worker", "server", "both", "partition"]
 FAULTS: Final[tuple[Fault, ...]] = ("worker", "server", "both", "partition")
@@ -105,6 +105,7 @@ class Stage:
 
     async def _partition(self, guest: Guest) -> None:
         assert guest.run.proxy is not None
+        await guest.run.proxy.connected()  # the last cut may be healed and the worker not be back yet
         met = guest.run.proxy.cut(self._chance.choice(CUTS))
         assert met, "there was no connection to cut"
         guest.struck()

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.execution_events import AnyObserved, Observed
 from tests.chaos.certificate.baseline import Baseline
-from tests.chaos.certificate.checks import Seen, delivered_ends, problems, retimed
+from tests.chaos.certificate.checks import Seen, delivered_ends, problems
 from tests.chaos.certificate.live_run import LiveRun, persistently
 from tests.chaos.certificate.scene import Scene
 from tests.chaos.certificate.stage import STUCK_SECONDS, Fault, Guest, Stage
@@ -38,8 +38,6 @@ class Outcome:
     """How many events its histories had in the end."""
     unknown: int
     """Calls of at-most-once tools whose outcome is unknown: the fault met them."""
-    retimed: int
-    """Events that a watcher was told with another moment than they have in the end."""
     problems: tuple[str, ...]
     seconds: float
 
@@ -86,7 +84,6 @@ async def trial(
         late=len(guest.strikes) - len(hits),
         events=run.histories.progress.events,
         unknown=_unknown(seen),
-        retimed=retimed(seen) if seen else 0,
         problems=tuple(wrong),
         seconds=time.monotonic() - began,
     )

@@ -191,7 +191,7 @@ def test_attributes_that_are_not_all_there_are_a_warning_with_the_setup() -> Non
 def test_workers_are_told_with_their_versions_and_missed_when_silent() -> None:
     serving = [ServingWorker("17@there", "there", "temporal-python 1.35.0")]
     there = server_findings.worker("worker", "q", [Poller("17@there", 3.0), Poller("18@x", 200.0)], serving)
-    assert there == fine("worker", "2 on 'q': 17@there (temporal-python 1.35.0, host there), 18@x")
+    assert there == fine("worker", "1 on 'q': 17@there (temporal-python 1.35.0, host there)")
     silent = server_findings.worker("worker", "q", [Poller("17@there", 200.0)], [])
     assert "asked for work 200 s ago" in level_and_words(silent)[1]
     assert silent.level is Level.WARNING
@@ -212,6 +212,7 @@ def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
     found, text = level_and_words(server_findings.tools([there, bad, bad], 0))
     assert found is Level.ERROR
     assert "names the tool 'ad', which is not there (so do 1 more)" in text
+    assert "correct the definition, or start the worker with what it names" in text
 
 
 def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() -> None:

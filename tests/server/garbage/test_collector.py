@@ -37,10 +37,14 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
     async def store_user(_: object, namespace: str | None = None) -> StoreUser:
         return OWN if namespace in (None, "default") else StoreUser("id-2", "other", OWN.address)
 
+    async def living(_: object, id_: str) -> StoreUser | None:
+        return StoreUser("id-2", "other", OWN.address) if id_ == "id-2" else None
+
     def begin(_: Path) -> None:
         raise Reached
 
     monkeypatch.setattr(collector, "store_user", store_user)
+    monkeypatch.setattr(collector, "living", living)
     monkeypatch.setattr(DataDirectory, "at", begin)
     return Objects((tmp_path / "objects").as_uri())
 
@@ -68,6 +72,12 @@ async def test_a_store_that_others_use_is_refused_by_their_names(objects: Object
         await collect(objects, StoreUsers(namespaces=("other",)))
     with pytest.raises(Reached):
         await collect(objects, StoreUsers(namespaces=("other",), gone=("id-3",)))
+
+
+async def test_a_namespace_that_the_server_still_has_is_not_taken_for_gone(objects: Objects) -> None:
+    await registered(objects, "id-1", "id-2")
+    with pytest.raises(Conflict, match=r"the namespace 'other' of 127.0.0.1:7233 \(id id-2\) is not gone"):
+        await collect(objects, StoreUsers(gone=("id-2",)))
 
 
 def test_ages_below_the_least_are_refused() -> None:

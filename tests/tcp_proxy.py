@@ -1,4 +1,4 @@
-"""A TCP proxy between a worker and its server that can be cut and healed. Knows nothing of what it carries."""
+"""A TCP proxy of a test's own that can be cut, slowed and turned elsewhere. Knows nothing of what it carries."""
 
 from __future__ import annotations
 
@@ -8,21 +8,29 @@ from typing import Final, Literal, Self
 
 HOST: Final = "127.0.0.1"
 CHUNK_BYTES: Final = 64 * 1024
+CONNECT_SECONDS_MAX: Final = 5.0
 
 Cut = Literal["stall", "reset"]
 """`stall` lets nothing through, as a network that drops packets; `reset` closes and refuses connections."""
 
 
 class Proxy:
-    """Carries bytes between whoever connects and `address`; enter it to have it listen at `own_address`."""
+    """Carries bytes between whoever connects and the next of `targets` (HOST:PORT) that takes a connection.
 
-    def __init__(self, address: str) -> None:
-        self._host, _, port = address.rpartition(":")
-        self._target_port = int(port)
+    Enter it to have it listen at `own_address`. All methods are for its event loop; `tests/cluster/balancer.py` is one
+    in a thread of its own.
+    """
+
+    def __init__(self, *targets: str) -> None:
+        self.targets = list(targets)
+        self.delay_seconds = 0.0
+        """Holds back whatever those who connect send."""
+        self._next = 0
         self._through = asyncio.Event()
         self._through.set()
         self._refuses = False
         self._writers: set[asyncio.StreamWriter] = set()
+        self._carries = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -36,7 +44,7 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._close_all()
+        self.drop()
 
     @property
     def own_address(self) -> str:
@@ -44,12 +52,18 @@ class Proxy:
         assert self._server is not None
         return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
 
+    async def connected(self) -> None:
+        """Return once there is a connection through it."""
+        while not self._writers:
+            self._carries.clear()
+            await self._carries.wait()
+
     def cut(self, kind: Cut) -> int:
         """Cut the connection; return how many connections that meets."""
         met = len(self._writers) // 2
         if kind == "reset":
             self._refuses = True
-            self._close_all()
+            self.drop()
         else:
             self._through.clear()
         return met
@@ -59,7 +73,8 @@ class Proxy:
         self._refuses = False
         self._through.set()
 
-    def _close_all(self) -> None:
+    def drop(self) -> None:
+        """End every connection."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -75,23 +90,36 @@ class Proxy:
 
     async def _carried(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._through.wait()
-        if self._refuses:
+        there = None if self._refuses else await self._connected()
+        if there is None:
             return
-        their_reader, their_writer = await asyncio.open_connection(self._host, self._target_port)
+        their_reader, their_writer = there
         pair = (writer, their_writer)
         self._writers.update(pair)
+        self._carries.set()
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(reader, their_writer))
-                both.create_task(self._pump(their_reader, writer))
+                both.create_task(self._pump(reader, their_writer, delayed=True))
+                both.create_task(self._pump(their_reader, writer, delayed=False))
         except* OSError:
             pass
         finally:
             self._writers.difference_update(pair)
             their_writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        for _ in self.targets:
+            host, _, port = self.targets[self._next % len(self.targets)].rpartition(":")
+            self._next += 1
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                    return await asyncio.open_connection(host, int(port))
+        return None
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, delayed: bool) -> None:
         while data := await reader.read(CHUNK_BYTES):
+            if delayed and self.delay_seconds:
+                await asyncio.sleep(self.delay_seconds)
             await self._through.wait()
             writer.write(data)
             await writer.drain()
