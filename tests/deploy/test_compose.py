@@ -123,7 +123,7 @@ def test_a_run_survives_the_death_of_every_part(stack: Stack) -> None:
 
 def test_what_was_kept_is_there_after_down_and_up(stack: Stack) -> None:
     before = fetched(stack, "TEMPORAL_UI_PORT", "/api/v1/namespaces/default/workflows")["executions"]
-    stack.compose("down", "--timeout", "30")
+    stack.compose("--profile", "watch", "down", "--timeout", "30")
     stack.compose("up", "--detach", "--no-build", seconds=RUN_SECONDS_MAX)
     stack.until_healthy("worker")
     after = fetched(stack, "TEMPORAL_UI_PORT", "/api/v1/namespaces/default/workflows")["executions"]
