@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.deploy.running import COMMAND_SECONDS, ROOT, Stack, wait_until
+from tests.deploy.running import COMMAND_SECONDS, Stack, wait_until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
@@ -34,24 +31,11 @@ def operator(stack: Stack, *command: str) -> Any:  # noqa: ANN401  # JSON
     return json.loads(stack.compose(*line))
 
 
-@contextmanager
-def running(stack: Stack, said: Path) -> Generator[subprocess.Popen[bytes]]:
-    """Run the slow agent from a container; its client ends with the block."""
-    command = stack.arguments("run", "--rm", "-T", "client", "run", "slow", "What is six times seven?", "--json")
-    with said.open("w") as output:
-        client = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **stack.env}, stdout=output)
-        try:
-            yield client
-        finally:
-            client.kill()
-            client.wait()
-
-
 def test_everything_that_has_a_check_is_healthy_and_what_runs_once_has_succeeded(stack: Stack) -> None:
     for service in ("postgresql", "temporal", "temporal-ui", "worker"):
         stack.until_healthy(service)
     for service in ("temporal-schema", "temporal-namespace"):
-        assert stack.compose("run", "--rm", "-T", service), "a second time it leaves what is there as it is"
+        stack.compose("run", "--rm", "-T", service)  # a second time it leaves what is there as it is
 
 
 def test_the_namespace_keeps_executions_for_30_days_and_knows_the_search_attributes(stack: Stack) -> None:
@@ -87,14 +71,15 @@ def test_an_agent_runs_to_its_end_and_the_web_ui_lists_it(stack: Stack) -> None:
 
 def test_the_database_password_stays_in_its_file(stack: Stack) -> None:
     password = (Path(stack.env["SECRETS"]) / "postgres_password").read_text().strip()
-    for service in ("postgresql", "temporal", "temporal-schema"):
+    for service in ("postgresql", "temporal"):
         assert password not in json.dumps(stack.inspect(service))
         assert password not in stack.compose("logs", service)
 
 
 def test_doctor_finds_nothing_to_mend_from_the_workers_place(stack: Stack) -> None:
-    report = stack.inside("worker", "holdfast", "doctor")
-    assert "postgres12" in report or "ok" in report.lower(), report
+    report = stack.inside("worker", "holdfast", "doctor").splitlines()
+    assert len(report) > 10
+    assert [line for line in report if not line.startswith("ok ")] == []
 
 
 def test_prometheus_reads_the_workers_and_the_server(stack: Stack) -> None:
@@ -112,33 +97,33 @@ def test_prometheus_reads_the_workers_and_the_server(stack: Stack) -> None:
     assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
 
 
-def test_a_run_survives_the_death_of_every_part(stack: Stack, tmp_path: Path) -> None:
-    said = tmp_path / "said"
+def test_a_run_survives_the_death_of_every_part(stack: Stack) -> None:
+    began = time.monotonic()
+    started = stack.compose("run", "--rm", "-T", "client", "run", "slow", "What is six times seven?", "--detach")
+    run_id = started.split()[-1]
 
     def reached(calls: int) -> Callable[[], bool]:
         return lambda: stack.ledger().count(name="slow", phase="started") >= calls
 
-    began = time.monotonic()
-    with running(stack, said) as client:
-        # the worker's death repeats the call that it had under way
-        for calls, part in ((2, "worker"), (4, "temporal"), (5, "postgresql")):
-            wait_until(reached(calls), f"the model has been called {calls} times", RUN_SECONDS_MAX)
-            stack.crash(part)
-            print(f"{time.monotonic() - began:.1f} s: {part} was killed, and docker has started it")  # noqa: T201
-        assert client.wait(RUN_SECONDS_MAX) == 0
-    print(f"{time.monotonic() - began:.1f} s: the run has ended")  # noqa: T201
-    result = json.loads(said.read_text())
-    assert (result["status"], result["final_response"]) == ("completed", "Six times seven is still 42.")
-    assert result["steps"] == SLOW_CALLS
-    assert stack.ledger().count(name="slow", phase="finished") >= SLOW_CALLS
+    # the worker's death repeats the call that it had under way
+    for calls, part in ((2, "worker"), (4, "temporal"), (5, "postgresql")):
+        wait_until(reached(calls), f"the model has been called {calls} times", RUN_SECONDS_MAX)
+        stack.crash(part)
+        print(f"{time.monotonic() - began:.1f} s: {part} was killed, and docker has started it")  # noqa: T201
     for part in ("worker", "temporal", "postgresql"):
         assert stack.inspect(part)["RestartCount"] == 1
         stack.until_healthy(part)
+    # whoever follows a run gives up before the server is back; the run does not
+    stack.compose("run", "--rm", "-T", "client", "watch", run_id, seconds=RUN_SECONDS_MAX)
+    print(f"{time.monotonic() - began:.1f} s: the run has ended")  # noqa: T201
+    result = json.loads(stack.inside("worker", "holdfast", "show", run_id, "--json"))
+    assert (result["status"], result["final_response"]) == ("completed", "Six times seven is still 42.")
+    assert result["steps"] == SLOW_CALLS
 
 
 def test_what_was_kept_is_there_after_down_and_up(stack: Stack) -> None:
     before = fetched(stack, "TEMPORAL_UI_PORT", "/api/v1/namespaces/default/workflows")["executions"]
-    stack.compose("down", "--timeout", "30")
+    stack.compose("--profile", "watch", "down", "--timeout", "30")
     stack.compose("up", "--detach", "--no-build", seconds=RUN_SECONDS_MAX)
     stack.until_healthy("worker")
     after = fetched(stack, "TEMPORAL_UI_PORT", "/api/v1/namespaces/default/workflows")["executions"]

@@ -109,6 +109,8 @@ def test_the_policies_are_about_the_pods_of_the_workers() -> None:
     ports = {each["port"] for rule in policy["spec"]["egress"] for each in rule["ports"]}
     address = settings("base/settings.env")["TEMPORAL_ADDRESS"]
     assert ports == {53, 443, int(address.rpartition(":")[2])}
+    outside = [{to["ipBlock"]["cidr"] for to in rule["to"] if "ipBlock" in to} for rule in policy["spec"]["egress"]]
+    assert outside == [set(), {"0.0.0.0/0", "::/0"}, {"0.0.0.0/0", "::/0"}], "server and models by IPv4 and IPv6"
 
 
 def served(monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, str | None, Settings, WorkerSettings]:
