@@ -7,11 +7,11 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from temporalio.client import WorkflowFailureError, WorkflowHandle
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import WorkflowHandle
 
 from holdfast.client.runs import Runs
 from holdfast.client.sessions.poll import SessionNews, news_from_now
+from holdfast.connection.history_poll import until_closed
 from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound, SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
@@ -86,24 +86,14 @@ class AnswerWait:
 
     async def _end_of(self, execution_id: str) -> None:
         """Return when the execution has ended, in whatever way, or is not there any more."""
-        handle, gives_up_at = self._client.temporal.get_workflow_handle(execution_id), None
+        gives_up_at = time.monotonic() + BEGUN_SECONDS_MAX
         while True:
             try:
-                await handle.result()
-            except WorkflowFailureError:
-                return
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    await self._reader.patience.after(error, execution_id)
-                    continue
-                now = time.monotonic()
-                gives_up_at = gives_up_at or now + BEGUN_SECONDS_MAX
-                if now > gives_up_at:
-                    return
+                return await until_closed(self._client.temporal, execution_id)
+            except ExecutionNotFound:
+                if time.monotonic() > gives_up_at:
+                    return None
                 await asyncio.sleep(PAUSES_SECONDS[1])
-            else:
-                self._reader.patience.answered()
-                return
 
     async def _receipt(self, message_id: str) -> Receipt | None:
         """Return what the session knows of a message, however long nobody is there to ask."""

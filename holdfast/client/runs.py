@@ -42,6 +42,7 @@ from holdfast.client.worker_presence import cause_of_silence, is_served, last_se
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, refusal_text, updated
 from holdfast.connection.event_page_cache import ClosedRuns
+from holdfast.connection.history_poll import result_of, until_closed
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
@@ -248,9 +249,9 @@ class Runs(InputAnswers):
         (the text says which).
         """
         execution_id = await self.find_run(execution_id)
-        handle = self._handle(execution_id, ExecutionResult)
+        await until_closed(self.temporal, execution_id)
         try:
-            return await self._ended_with(handle)
+            return await self._ended_with(self._handle(execution_id, ExecutionResult))
         except WorkflowFailureError as error:
             raise await self._failed(execution_id, error) from None
 
@@ -270,7 +271,7 @@ class Runs(InputAnswers):
     async def _ended_with(self, handle: WorkflowHandle[Any, ExecutionResult]) -> AgentState:
         """Return the state with which a run has ended, once it has."""
         try:
-            result = await answered(handle.result(), handle.id)
+            result = await result_of(handle)
         except UNREADABLE as error:
             raise await not_readable(handle, error) from None
         if result.state is not None:
@@ -374,7 +375,7 @@ class Runs(InputAnswers):
         """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
         execution_id = await self.find_run(execution_id)
         reader = StateReader()
-        ended = asyncio.create_task(self._closed(execution_id))
+        ended = asyncio.create_task(until_closed(self.temporal, execution_id))
         try:
             while True:
                 over = ended.done()
@@ -466,13 +467,6 @@ class Runs(InputAnswers):
         except HoldfastError:
             state = None  # no worker to ask; the failure itself is known
         return ExecutionFailed(f"run {execution_id} failed: {reason}", state)
-
-    async def _closed(self, execution_id: str) -> None:
-        """Return when the run has ended, in whatever way."""
-        try:
-            await answered(self._handle(execution_id).result(), execution_id)
-        except WorkflowFailureError:
-            return
 
     async def _read(self, execution_id: str, reader: StateReader) -> bool:
         """Read what `reader` lacks of the state as it is now; return whether it has changed."""

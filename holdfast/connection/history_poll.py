@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistoryEventFilterType
+from temporalio.client import WorkflowHandle, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
 from holdfast.connection.workflow_reader import POLL_TIMEOUT, ReadBackOff
+
+T = TypeVar("T")
 
 ENDS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: True,
@@ -25,7 +27,10 @@ ENDS: Final = {
 
 
 class History:
-    """The history of one run of an execution, from its beginning on; of a run that is `closed` its end alone."""
+    """The history of one run of an execution, from its beginning on; of a run that is `closed` its end alone.
+
+    Without a `run_id`, that of the latest run.
+    """
 
     def __init__(self, temporal: TemporalClient, execution_id: str, run_id: str, *, closed: bool) -> None:
         self.run_id: Final = run_id
@@ -39,7 +44,7 @@ class History:
         self.recorded = 0
         """The number of the event with which the last workflow task that it has recorded began."""
         self._execution_id = execution_id
-        handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
+        handle = temporal.get_workflow_handle(execution_id, run_id=run_id or None)
         kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
         self._pages = handle.fetch_history_events(wait_new_event=True, event_filter_type=kind, rpc_timeout=POLL_TIMEOUT)
         self._patience = ReadBackOff()
@@ -67,3 +72,25 @@ class History:
                 continued = event.workflow_execution_continued_as_new_event_attributes
                 self.next_run_id = continued.new_execution_run_id or None
         return self.over or any(each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for each in events)
+
+
+async def until_closed(temporal: TemporalClient, execution_id: str) -> None:
+    """Return when a run has ended, in whatever way, and those that continue it as new.
+
+    A server that is away is waited for. Raises ExecutionNotFound, ServerUnavailable.
+    """
+    run_id: str | None = ""
+    while run_id is not None:
+        history = History(temporal, execution_id, run_id, closed=True)
+        await history.news()
+        run_id = history.next_run_id
+
+
+async def result_of(handle: WorkflowHandle[Any, T]) -> T:
+    """Return the result of a run that has ended. Raises as `until_closed` does, and WorkflowFailureError."""
+    patience = ReadBackOff()
+    while True:
+        try:
+            return await handle.result()
+        except RPCError as error:
+            await patience.after(error, handle.id)

@@ -238,14 +238,19 @@ def cluster(
         told = _environment(reached, hosts, shards, security)
         told["DYNAMIC_CONFIG_FILE_PATH"] = str(dynamic_config)
         running = Cluster(folder, postgres, database, balancer, security, binaries.server, told, hosts, stack, measured)
+        # the address of another cluster that is restored is written over, which 1.31 does not do
+        described = told["CLUSTER_RPC_ADDRESS"] if restored is not None else ""
         for role in roles:
             for host in hosts[role]:
-                _until_described(running.start(role, host), postgres, told["CLUSTER_RPC_ADDRESS"])
+                _until_described(running.start(role, host), postgres, described)
         yield running
 
 
 def _until_described(first: Program, postgres: Postgres, address: str) -> None:
-    """Return once a process has written down what cluster this is: two that do so at once both give up."""
+    """Return once a process has written down what cluster this is: two that do so at once both give up.
+
+    With an `address`, once that is in it.
+    """
     until = time.monotonic() + READY_SECONDS_MAX
     described = f"SELECT count(*) FROM cluster_metadata_info WHERE position('{address}' in encode(data, 'escape')) > 0"  # noqa: S608  # ours
     while postgres.query(described) == [["0"]]:

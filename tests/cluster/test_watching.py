@@ -22,9 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 STEPS = 12
 
 
-async def test_a_run_is_followed_through_lost_databases(
-    running: Cluster, settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_run_is_followed_through_lost_databases(running: Cluster, settings: Settings, tmp_path: Path) -> None:
     script = [call("note", text=f"{step}", seconds=1.0) for step in range(STEPS)]
     async with (
         FakeOpenAI([*script, say("done")]) as endpoint,
