@@ -134,7 +134,7 @@ def test_its_prices_count_where_no_address_is_named() -> None:
 @pytest.mark.parametrize(
     ("key", "level", "words"),
     [
-        ("secret", Level.OK, "1 models, 'claude' among them"),
+        ("secret", Level.OK, "1 model, 'claude' among them"),
         ("wrong", Level.ERROR, "the key is refused: check ANTHROPIC_API_KEY of the worker"),
         (None, Level.ERROR, "a key is required: set ANTHROPIC_API_KEY of the worker"),
     ],
