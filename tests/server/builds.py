@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
+from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentVersionRequest
+
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.connection.deployment_version import DeploymentVersion
@@ -49,14 +52,25 @@ def answering(name: str = "") -> Callable[[dict[str, Any]], Reply]:
     return reply
 
 
-async def registered(client: Holdfast, version: DeploymentVersion) -> None:
-    """Wait until the server knows the build: its workers have polled for the first time."""
+async def registered(client: Holdfast, version: DeploymentVersion, *queues: str) -> None:
+    """Wait until the server knows the build: its workers have polled for the first time, those of `queues`, too."""
     async with asyncio.timeout(SECONDS_MAX):
         while True:
             with suppress(InvalidInput):
                 (await deployment(client.temporal, version.deployment)).build(version.build_id)
-                return
+                if {*queues} <= await _queues(client, version):
+                    return
             await asyncio.sleep(0.2)  # the server has no event for it
+
+
+async def _queues(client: Holdfast, version: DeploymentVersion) -> set[str]:
+    """Return the names of the task queues that workers of the build poll."""
+    request = DescribeWorkerDeploymentVersionRequest(
+        namespace=client.temporal.namespace,
+        deployment_version=WorkerDeploymentVersion(deployment_name=version.deployment, build_id=version.build_id),
+    )
+    described = await client.temporal.workflow_service.describe_worker_deployment_version(request)
+    return {each.name for each in described.version_task_queues}
 
 
 @asynccontextmanager

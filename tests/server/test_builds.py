@@ -134,14 +134,14 @@ async def test_tool_workers_are_of_the_agents_build_or_of_a_deployment_of_their_
 
     async with build(settings, "v1", queue), tool_worker(first):
         await promote(client.temporal, DeploymentVersion(settings.task_queue, "v1"))
+        await registered(client, first, queue)
         if not shared:
-            await registered(client, first)
             await promote(client.temporal, first)
         old = await client.start(LIMITED_AGENT, f"gate:{gate} far")
         async with build(settings, "v2", queue), tool_worker(second):
+            await registered(client, second, queue)  # a build that lacks a queue of the current one is not promoted
             await promote(client.temporal, DeploymentVersion(settings.task_queue, "v2"))
             if not shared:
-                await registered(client, second)
                 await promote(client.temporal, second)
             new = await client.start(LIMITED_AGENT, "far")
             assert await said(client, new) == "model-v2 far-v2"
