@@ -140,7 +140,7 @@ def test_a_time_limit_stops_a_model_call_under_way(project: Project) -> None:
     told = as_json.document
     assert (told["status"], told["stop_reason"], told["steps"]) == ("stopped", "time_limit", 0)
     assert "stopped (time_limit: " in plain.out
-    assert max(plain.seconds, as_json.seconds) < 15
+    assert max(plain.seconds, as_json.seconds) < 60, "the answer would take two minutes"
 
 
 def test_what_had_come_of_an_answer_is_kept(project: Project, client: Holdfast) -> None:
