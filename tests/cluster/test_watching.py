@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.wire.execution_events import Observed
-from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import call, say
 from tests.chaos.processes import worker
 from tests.cluster.cluster import Cluster
@@ -44,7 +45,7 @@ async def test_a_run_is_followed_through_lost_databases(running: Cluster, settin
     assert state.final_response == "done"
 
 
-def _more_than(number: int, requests: list[object]) -> bool:
+def _more_than(number: int, requests: Sequence[RequestRecord]) -> bool:
     return len(requests) > number
 
 
