@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import Project
-from tests.forked import fork_request, forks
+from tests.forked import ForkedProcess, fork_request, forks
 from tests.pids import alive, until_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
@@ -151,3 +151,19 @@ def test_who_is_killed_before_it_can_ask_harms_nobody(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
         killed.connect(door)
     assert subprocess.run(command, capture_output=True, check=True, timeout=SECONDS_MAX).stdout == b"here\n"
+
+
+class Untold(ForkedProcess):
+    """A process of which nobody has told yet that it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> None:
+        return None
+
+
+def test_a_signal_to_a_process_whose_end_is_not_told_yet_is_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait(60)
+    Untold(ended.pid).kill()
