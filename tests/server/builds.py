@@ -10,6 +10,7 @@ from typing import Any
 
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentVersionRequest
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
@@ -58,7 +59,7 @@ async def registered(client: Holdfast, version: DeploymentVersion, *queues: str)
         while True:
             with suppress(InvalidInput):
                 (await deployment(client.temporal, version.deployment)).build(version.build_id)
-                if {*queues} <= await _queues(client, version):
+                if not queues or {*queues} <= await _queues(client, version):
                     return
             await asyncio.sleep(0.2)  # the server has no event for it
 
@@ -69,7 +70,12 @@ async def _queues(client: Holdfast, version: DeploymentVersion) -> set[str]:
         namespace=client.temporal.namespace,
         deployment_version=WorkerDeploymentVersion(deployment_name=version.deployment, build_id=version.build_id),
     )
-    described = await client.temporal.workflow_service.describe_worker_deployment_version(request)
+    try:
+        described = await client.temporal.workflow_service.describe_worker_deployment_version(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:  # it is listed before it is there
+            return set()
+        raise
     return {each.name for each in described.version_task_queues}
 
 
