@@ -100,11 +100,14 @@ def summary_call(transition: Transition) -> SummariseBuffer | None:
 
 def next_input(transition: Transition) -> int:
     """Return the most tokens that the next model call's input can have."""
-    execution = transition.execution
     if not transition.counting:
         return 0
-    added = transition.tokens_of(execution.waiting_messages) + transition.tokens_of(call_prompt(transition))
-    return execution.next_input_max + added
+    return transition.execution.next_input_max + _added(transition)
+
+
+def _added(transition: Transition) -> int:
+    """Return the tokens of what the next call has behind the store's messages."""
+    return transition.tokens_of(transition.execution.waiting_messages) + transition.tokens_of(call_prompt(transition))
 
 
 def call_prompt(transition: Transition) -> tuple[Message, ...]:
@@ -239,11 +242,7 @@ def lost_call(transition: Transition, failed: Usage) -> Usage:
     `failed` is the usage of its earlier, failed attempts.
     """
     policy, summarising = transition.rules.definition.context, transition.store.has(BUFFER_SECTION)
-    input_tokens = (
-        next_input(transition)
-        if transition.counting
-        else _everything(transition) + transition.tokens_of(transition.execution.waiting_messages)
-    )
+    input_tokens = next_input(transition) if transition.counting else _everything(transition) + _added(transition)
     if policy.summary is not None and summarising:
         input_tokens = max(input_tokens, messages_tokens(summary_request(transition.store)))
     call = model_call(transition)
