@@ -16,6 +16,7 @@ from holdfast.core.conversation.model_call_changes import ModelCallChanges
 from holdfast.core.conversation.steps import ErrorRecord, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
+from holdfast.core.loop.events import ModelFailed
 from holdfast.core.tools.tool_search import CALL_TOOL
 from holdfast.core.tools.tool_traits import ToolTraits
 from tests.core.building import COMPLETED, FAILED, Run, call, hook_at, stopped
@@ -138,6 +139,17 @@ def test_the_prompt_of_hooks_is_reserved() -> None:
     assert room == without - len(text) - MESSAGE_OVERHEAD - 2
     spent = run_with(ModelCallChanges(prompt=text * 100), budget=ExecutionBudget(max_tokens=300))
     assert spent.model_call.max_output_tokens == 150, "a first call of a root keeps half for its answer"
+
+
+@pytest.mark.parametrize("budget", [None, ExecutionBudget(max_tokens=100_000)], ids=["unlimited", "limited"])
+def test_the_prompt_of_hooks_counts_in_a_call_that_is_lost(budget: ExecutionBudget | None) -> None:
+    def used(prompt: str) -> int:
+        run = run_with(ModelCallChanges(prompt=prompt), budget=budget, llm=LLM(model="own", max_output_tokens=50))
+        run.feed(ModelFailed(AWAY, run.tick(), lost=True))
+        return run.state.usage.input_tokens
+
+    text = "word " * 100
+    assert used(text) == used("") + len(text) + MESSAGE_OVERHEAD + 2
 
 
 def test_a_later_call_is_bounded_although_fewer_tools_were_offered_before() -> None:
