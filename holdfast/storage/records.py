@@ -206,15 +206,14 @@ class Records:
 
         Raises InvalidInput for an invalid id, StorageFailed.
         """
-        wanted = listed = max(0, min(limit, LISTED_MAX))
-        while True:
-            names = await self._objects.names(_index(_id(agent_id)), listed)
-            records = await self._indexed([name.rpartition("/")[2] for name in names])
-            if len(records) >= wanted or len(names) < listed:
-                return records[:wanted]
-            listed *= 2  # entries of lost runs take no place
+        folder, wanted = _index(_id(agent_id)), max(0, min(limit, LISTED_MAX))
+        names = await self._objects.names(folder, wanted)
+        records = await self._indexed(names)
+        if len(records) < wanted <= len(names):  # entries of lost runs take no place
+            records = await self._indexed(await self._objects.names(folder, LISTED_MAX))
+        return records[:wanted]
 
-    async def _indexed(self, entries: Iterable[str]) -> list[ExecutionRecord]:
+    async def _indexed(self, names: Iterable[str]) -> list[ExecutionRecord]:
         """Return the records of index entries, each once.
 
         After a restore of Temporal's database an execution can have the id of one that the server has lost. Its record
@@ -222,12 +221,13 @@ class Records:
         """
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def read(entry: str) -> ExecutionRecord | None:
+        async def read(name: str) -> ExecutionRecord | None:
+            entry = name.rpartition("/")[2]
             async with at_once:
                 record = await self.by_id(entry.partition("-")[2])
             return record if _entry(record) == entry else None
 
-        return [each for each in await asyncio.gather(*map(read, entries)) if each is not None]
+        return [each for each in await asyncio.gather(*map(read, names)) if each is not None]
 
     async def branch(self, request: BranchRequest) -> Branched:
         """Return the snapshot to continue from: an execution's last one, or a new one cut after one of its steps.
