@@ -1,4 +1,4 @@
-"""A malicious command in a workspace, and what it is refused. The table of docs/workspace.md is this one."""
+"""A malicious command in a workspace, and what it is refused. docs/workspace.md sums it up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The protocol's own conformance suite against `holdfast mcp-serve` and against our client: what passes is listed.
 
-A scenario that newly fails, or newly passes, fails the test: docs/mcp-serve.md has the same list.
+A scenario that newly fails, or newly passes, fails the test: docs/mcp-serve.md says what fails, and why.
 """
 
 from __future__ import annotations
