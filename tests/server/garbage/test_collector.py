@@ -12,8 +12,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryResponse
 
 from holdfast.connection.data_directory import DataDirectory
-from holdfast.core.base.errors import Conflict, InvalidInput, PayloadRefused
-from holdfast.server.garbage import collector
+from holdfast.core.base.errors import Conflict, FormNewer, InvalidInput, PayloadRefused
+from holdfast.core.base.stored_forms import STORE_USER
+from holdfast.server.garbage import collector, registration
 from holdfast.server.garbage.collection import Rules
 from holdfast.server.garbage.collector import StoreUsers, collect_garbage
 from holdfast.server.garbage.mark_file import Listed, MarkFile
@@ -78,6 +79,26 @@ async def test_a_namespace_that_the_server_still_has_is_not_taken_for_gone(objec
     await registered(objects, "id-1", "id-2")
     with pytest.raises(Conflict, match=r"the namespace 'other' of 127.0.0.1:7233 \(id id-2\) is not gone"):
         await collect(objects, StoreUsers(gone=("id-2",)))
+
+
+async def test_a_worker_leaves_the_registration_of_a_newer_one_as_it_is(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def store_user(_: object) -> StoreUser:
+        return OWN
+
+    monkeypatch.setattr(registration, "store_user", store_user)
+    temporal = cast("Any", None)
+    await registration.register(temporal, objects)
+    await registration.register(temporal, objects)
+    with pytest.raises(Reached):
+        await collect(objects)
+    newer = json.dumps({"format": STORE_USER.version + 1, "namespace": OWN.namespace, "address": OWN.address}).encode()
+    await objects.replace(f"namespaces/{OWN.id}", newer)
+    await registration.register(temporal, objects)  # after a roll-back, or beside it while workers are replaced
+    assert await objects.read(f"namespaces/{OWN.id}") == newer
+    with pytest.raises(FormNewer, match="the registration of a namespace of format 2"):
+        await collect(objects)
 
 
 def test_ages_below_the_least_are_refused() -> None:
