@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryResponse
 
 from holdfast.connection.data_directory import DataDirectory
-from holdfast.core.base.errors import Conflict, FormNewer, InvalidInput, PayloadRefused
+from holdfast.core.base.errors import Conflict, FormNewer, InvalidInput, PayloadRefused, StorageFailed
 from holdfast.core.base.stored_forms import STORE_USER
 from holdfast.server.garbage import collector, registration
 from holdfast.server.garbage.collection import Rules
@@ -126,6 +126,38 @@ def test_a_file_is_one_collections_and_resumes_that_one_alone(tmp_path: Path) ->
 def test_a_damaged_file_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "gc.db"
     path.write_bytes(b"no database at all, but long enough to be looked at" * 50)
+    with MarkFile(path, "one") as marks:
+        assert not marks.resumed
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told_as_that(tmp_path: Path) -> None:
+    def collect() -> None:
+        with MarkFile(tmp_path / "gc.db", "one") as marks:
+            marks.database.execute("PRAGMA max_page_count = 20")
+            marks.mark(number.to_bytes(32) for number in range(10_000))
+
+    full = r"gc\.db cannot be read or written: database or disk is full; make room on its disk, or choose another --d"
+    with pytest.raises(StorageFailed, match=full):
+        collect()
+
+
+def test_a_file_that_turns_out_to_be_damaged_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "gc.db"
+    with MarkFile(path, "one") as marks:
+        marks.mark(number.to_bytes(32) for number in range(10_000))
+        pages = marks.database.execute("PRAGMA page_count").fetchone()[0]
+        size = marks.database.execute("PRAGMA page_size").fetchone()[0]
+    with path.open("r+b") as file:
+        file.seek(size * (pages // 2))
+        file.write(b"\xff" * size * (pages // 4))
+
+    def resume() -> None:
+        with MarkFile(path, "one") as marks:
+            assert marks.resumed, "its beginning is sound"
+            marks.mark(number.to_bytes(32) for number in range(0, 20_000, 2))
+
+    with pytest.raises(StorageFailed, match=r"is damaged \(.*\), and was removed; run"):
+        resume()
     with MarkFile(path, "one") as marks:
         assert not marks.resumed
 
