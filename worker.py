@@ -171,11 +171,13 @@ async def serve(
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {what}{events}{read_at}")
-        await _note_idle(client, version, settings.task_queue)
-        await stopping.wait()
         grace = serving.grace_seconds
-        longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-        asyncio.get_running_loop().call_later(longest, _end, 1, guardian)
+        try:
+            await _note_idle(client, version, settings.task_queue)
+            await stopping.wait()
+        finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
+            longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
+            asyncio.get_running_loop().call_later(longest, _end, 1, guardian)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)

@@ -39,7 +39,8 @@ from holdfast.connection.temporal_client import may_be_pushed
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.bounds import REASON_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.tools import AnyTool
@@ -93,6 +94,9 @@ class Workers:
         self._after_start = after_start
         self._at_end = at_end
         self._leaving = False
+        self._runs: list[asyncio.Task[None]] = []
+        self._lost: ServerUnavailable | None = None
+        self._entered: asyncio.Task[Any] | None = None
 
     def not_polling(self) -> str | None:
         """Return why this process takes no new calls; None while every part polls its task queue.
@@ -112,9 +116,9 @@ class Workers:
     async def __aenter__(self) -> Self:
         await self._ready()  # a polling worker gets calls at once
         await self._resources.open(apart=True)
+        self._entered = asyncio.current_task()
         try:
-            for part in self.parts:
-                await part.__aenter__()
+            self._runs = [asyncio.create_task(self._run(part)) for part in self.parts]
             if self._after_start is not None:
                 await self._after_start()
         except BaseException:
@@ -126,15 +130,38 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = True
-        ends = await asyncio.gather(
-            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
-        )
+        await asyncio.gather(*(part.shutdown() for part in self.parts))
+        await asyncio.gather(*self._runs)
         await self._resources.close()
         if self._at_end is not None:
             await self._at_end()
-        for end in ends:  # a part that cannot serve any more has cancelled our task; this is its error
-            if end is not None:
-                raise end
+        if self._lost is not None and kind is asyncio.CancelledError:
+            raise self._lost
+
+    async def _run(self, part: Worker) -> None:
+        """Run a part to its end. What it cannot poll any more for ends our block at once, and all other parts with it.
+
+        A part itself fails only after its calls have ended, which nobody cancels any more: cancels come with polls.
+        """
+
+        async def lose(error: BaseException) -> None:
+            if self._lost is None and not self._leaving:
+                self._lost = _refused(part.task_queue, error)
+                if self._entered is not None:
+                    self._entered.cancel()
+
+        # an option of its constructor; only here is it known what is to end
+        part._config["on_fatal_error"] = lose  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        try:
+            await part.run()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the part does not poll
+            await lose(error)
+
+
+def _refused(task_queue: str, error: BaseException) -> ServerUnavailable:
+    why = " ".join(str(error.__cause__ or error).split())[:REASON_CHARS_MAX]
+    problem = f"the worker cannot serve the task queue {task_queue!r} any more: {why}"
+    return ServerUnavailable(f"{problem}; may it still, by its key or certificate? `holdfast doctor` checks the server")
 
 
 def make_worker(  # noqa: PLR0913  # the worker is put together here

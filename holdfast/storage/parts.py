@@ -92,6 +92,8 @@ class EncodedParts:
     async def _read(self, name: str, digest: str) -> bytes:
         """Return the content of `name`, whose SHA-256 must begin with `digest`."""
         data = await self._objects.read(name)
+        if not data:
+            raise self._damaged(name, "it is empty")
         try:
             payload = Payload.FromString(data)
         except DecodeError:

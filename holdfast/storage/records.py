@@ -16,6 +16,7 @@ Temporal payload, encoded by the payload codec if there is one; a digest is that
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -68,6 +69,9 @@ AT_ONCE_MAX: Final = 16
 
 AGENTS_MAX: Final = 256
 """For how many agents `write_execution` remembers the sealed parts."""
+
+_INDEXED: Final = re.compile(r"agents/[^/]+/[0-9]{15}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The name of an index entry."""
 
 LATEST_MS: Final = 10**14
 """Index names count down from here, so that an agent's newest record sorts first, until the year 5138."""
@@ -222,6 +226,8 @@ class Records:
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
         async def read(name: str) -> ExecutionRecord | None:
+            if _INDEXED.fullmatch(name) is None:  # somebody else's file
+                return None
             entry = name.rpartition("/")[2]
             async with at_once:
                 record = await self.by_id(entry.partition("-")[2])
@@ -320,6 +326,8 @@ class Records:
         return payload.SerializeToString(deterministic=True)
 
     async def _decoded(self, name: str, data: bytes) -> bytes:
+        if not data:  # which is a payload, but none of ours: a copy or a file system has lost what was in it
+            raise self._damaged(name, "it is empty")
         try:
             payload = Payload.FromString(data)
         except DecodeError:

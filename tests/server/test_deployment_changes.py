@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
@@ -12,10 +15,13 @@ from temporalio.api.workflowservice.v1 import (
     CreateWorkerDeploymentVersionRequest,
     SetWorkerDeploymentCurrentVersionRequest,
 )
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.core.base.errors import Conflict, InvalidInput, ServerUnavailable
+from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.server.deployments import drain as draining
 from holdfast.server.deployments import routing, versions
 
@@ -97,3 +103,72 @@ async def test_a_drain_waits_for_a_server_that_is_away_for_a_while(
     monkeypatch.setattr(draining, "SILENCE_SECONDS_MAX", -1.0)
     with pytest.raises(ServerUnavailable, match="it is gone"):
         await draining.drain(temporal, version, 60, lambda _: None)
+
+
+async def test_a_change_that_is_made_is_no_error_where_the_server_is_away_then(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporal = (await with_builds(settings, "v1", "v2")).temporal
+    looks = list[str]()
+
+    async def looked(*arguments: Any) -> versions.Deployment:  # noqa: ANN401  # passed on
+        looks.append(settings.task_queue)
+        if len(looks) > 1:
+            raise ServerUnavailable("it restarts")
+        return await versions.deployment(*arguments)
+
+    monkeypatch.setattr(routing, "deployment", looked)
+    monkeypatch.setattr(routing, "SETTLED_SECONDS_MAX", 0.5)
+    version = DeploymentVersion(settings.task_queue, "v1")
+    assert await routing.promote(temporal, version, allow_no_pollers=True) is None
+    assert len(looks) > 2, "it is looked at again"
+    looks.clear()
+    await routing.ramp(temporal, DeploymentVersion(settings.task_queue, "v2"), 10, allow_no_pollers=True)
+    there = await versions.deployment(temporal, settings.task_queue)
+    assert (there.current, there.build("v2").percent) == ("v1", 10)
+
+
+class Resting:
+    """A server with twice as many sessions on a build as are asked at once; none of them answers."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.asked = list[str]()
+        self._failures = list(failures)
+
+    async def list_workflows(self, query: str, **_: object) -> AsyncGenerator[Any]:
+        if self._failures:
+            raise self._failures.pop()
+        if AGENT_SESSION in query:
+            for number in range(2 * draining.MOVED_AT_ONCE_MAX):
+                yield SimpleNamespace(id=f"session-{number}")
+
+    def get_workflow_handle(self, workflow_id: str) -> Resting:
+        self.asked.append(workflow_id)
+        return self
+
+    async def execute_update(self, *_: object, rpc_timeout: timedelta) -> None:
+        await asyncio.sleep(rpc_timeout.total_seconds())
+        raise WorkflowUpdateRPCTimeoutOrCancelledError
+
+
+@pytest.mark.parametrize("failures", [(), (RPCError("it restarts", RPCStatusCode.UNAVAILABLE, b""),)], ids=str)
+async def test_a_drain_ends_in_time_though_no_session_answers(
+    monkeypatch: pytest.MonkeyPatch, failures: Sequence[Exception]
+) -> None:
+    server, version = Resting(*failures), DeploymentVersion("desk", "v1")
+    build = versions.Build("v1", versions.BuildStatus.DRAINING, workers=1, runs=0, sessions=16)
+
+    async def looked(*_: object) -> versions.Deployment:
+        return versions.Deployment(name="desk", builds=(build,), current="v2", is_settled=True, conflict_token=b"")
+
+    async def counted(*_: object) -> versions.Build:
+        return build
+
+    monkeypatch.setattr(draining, "deployment", looked)
+    monkeypatch.setattr(draining, "counted", counted)
+    monkeypatch.setattr(draining, "POLL_SECONDS", 0.01)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Conflict, match="not drained after 1 s"):
+        await draining.drain(cast("Any", server), version, 1, lambda _: None)
+    assert asyncio.get_running_loop().time() - began < versions.RPC_TIMEOUT.total_seconds()
+    assert len(server.asked) >= draining.MOVED_AT_ONCE_MAX

@@ -55,6 +55,9 @@ async def test_a_parts_place_is_its_own_and_what_is_not_ours_is_refused(tmp_path
     with pytest.raises(StorageFailed, match=r"the object run/.*\.1 in .* is damaged"):
         await parts.read_range("run", b, RESULT_PART_BYTES, RESULT_PART_BYTES + 1)
     assert (await parts.read_range("run", b, 0, 1))[0] == b"b"
+    (tmp_path / f"run/{b}.1").write_bytes(b"")
+    with pytest.raises(StorageFailed, match=r"the object run/.*\.1 in .* is damaged: it is empty"):
+        await parts.read_range("run", b, RESULT_PART_BYTES, RESULT_PART_BYTES + 1)
 
 
 async def test_what_somebody_has_put_in_the_place_of_a_result_is_not_believed(tmp_path: Path) -> None:

@@ -10,12 +10,16 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.base.errors import InvalidInput, ObjectMissing, RecordNotFound, StorageFailed
+from holdfast.core.base.errors import InvalidInput, ObjectDamaged, ObjectMissing, RecordNotFound, StorageFailed
 from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.session_contracts import Branch, BranchRequest
+from holdfast.storage.encryption import EncryptionCodec
+from holdfast.storage.keys import Key, KeyRing
 from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from tests.storage.keeping import Flipped, Kept
+
+CODEC = EncryptionCodec(KeyRing((Key("one", b"1" * 32),)))
 
 
 def files_in(folder: Path) -> dict[str, int]:
@@ -90,11 +94,50 @@ async def test_a_damaged_object_is_refused_by_its_name(kind: str, tmp_path: Path
     path, content = tmp_path / name, (tmp_path / name).read_bytes()
     for damaged in (b"", content[:-1], content.replace(b"x", b"y", 1) if kind == "parts" else content + b" "):
         path.write_bytes(damaged)
-        with pytest.raises(StorageFailed, match=f"{kind}/.*(damaged|still encoded)"):
+        with pytest.raises(ObjectDamaged, match=f"{kind}/.* is damaged"):
             await records_in(tmp_path).state(record.snapshot)
     path.unlink()
     with pytest.raises(ObjectMissing, match=f"no object {kind}/"):
         await records_in(tmp_path).state(record.snapshot)
+
+
+@pytest.mark.parametrize("codec", [None, CODEC], ids=["plain", "encrypted"])
+async def test_an_empty_object_is_damaged_and_not_encoded_by_others(
+    codec: EncryptionCodec | None, tmp_path: Path
+) -> None:
+    agent = Kept(Records(Objects(tmp_path.as_uri()), codec))
+    record = await agent.turn("question", "answer")
+    picture = await agent.records.write_attachment(b"a picture")
+    await agent.records.write_session(agent.agent_id, b"{}")
+    await agent.records.write_sink("audit/place", b"{}")
+    for name in files_in(tmp_path):
+        (tmp_path / name).write_bytes(b"")
+    fresh = Records(Objects(tmp_path.as_uri()), codec)
+    for read, of in (
+        (fresh.by_id, record.execution_id),
+        (fresh.by_agent, agent.agent_id),
+        (fresh.state, record.snapshot),
+        (fresh.read_attachment, picture),
+        (fresh.read_session, agent.agent_id),
+        (fresh.read_sink, "audit/place"),
+    ):
+        with pytest.raises(ObjectDamaged, match=r"is damaged: it is empty; restore it from a backup"):
+            await read(of)
+    assert await fresh.write_attachment(b"a picture") == picture
+    assert await fresh.read_attachment(picture) == b"a picture", "who writes it again mends it"
+
+
+async def test_files_of_others_in_an_agents_index_are_no_records(tmp_path: Path) -> None:
+    agent = Kept(records_in(tmp_path))
+    kept = [await agent.turn(f"question {number}", "answer") for number in range(3)]
+    index = tmp_path / "agents" / agent.agent_id
+    entries = sorted(each.name for each in index.iterdir())
+    for name in ("!first", "desktop.ini", f"{entries[0]}~", f"copies/{entries[0]}", f"0-{kept[0].execution_id}"):
+        (index / name).parent.mkdir(exist_ok=True)
+        (index / name).touch()
+    fresh = records_in(tmp_path)
+    assert await fresh.by_agent(agent.agent_id) == kept[::-1]
+    assert await fresh.by_agent(agent.agent_id, 1) == kept[:1:-1]
 
 
 async def test_a_conversation_that_has_grown_is_read_as_far_as_it_is_new(tmp_path: Path) -> None:

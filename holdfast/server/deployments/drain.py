@@ -78,7 +78,9 @@ async def drain(
         if clock() >= deadline:
             raise Conflict(await _not_drained(temporal, version, build, seconds_max))
         if build.sessions and build.workers:
-            await _move_sessions(temporal, version, asked, clock())
+            with suppress(ServerUnavailable, TimeoutError):  # the next look says what has become of it
+                async with asyncio.timeout_at(deadline):
+                    await _move_sessions(temporal, version, asked, clock())
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, deadline - clock())))  # the server has no event for it
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.rpc_errors import refusal, rpc_message
-from holdfast.core.base.errors import Conflict, InvalidInput
+from holdfast.core.base.errors import Conflict, InvalidInput, ServerUnavailable
 from holdfast.server.deployments.versions import BuildStatus, Deployment, deployment, worker_count
 
 SET_TIMEOUT: Final = timedelta(seconds=60)
@@ -119,10 +120,16 @@ async def _set(temporal: TemporalClient, request: Awaitable[Any], version: Deplo
 
 
 async def _settled(temporal: TemporalClient, name: str) -> None:
-    """Wait until all parts of the server have learned of a change, as far as it says so."""
+    """Wait until all parts of the server have learned of a change, as far as it says so.
+
+    A server that is away meanwhile is waited for as long: the change is made, and an error would say that it is not.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + SETTLED_SECONDS_MAX
     while True:
-        if (await deployment(temporal, name)).is_settled or clock() >= deadline:
+        with suppress(ServerUnavailable):
+            if (await deployment(temporal, name)).is_settled:
+                return
+        if clock() >= deadline:
             return
         await asyncio.sleep(SETTLED_POLL_SECONDS)  # the server has no event for it

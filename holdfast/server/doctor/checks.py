@@ -119,7 +119,10 @@ async def _storage(settings: Settings) -> list[Finding]:
     if place.startswith(f"{MEMORY}:"):
         return [warned(STORAGE, f"{place} is lost with its process", "only for tests: set HOLDFAST_STORAGE")]
     folder = folder_of(place)
-    if folder is not None and not await machine_facts.apart(folder.exists):
+    if folder is not None and not await machine_facts.apart(partial(os.path.lexists, folder)):
+        problem = await machine_facts.apart(partial(machine_facts.creation_problem, folder))
+        if problem is not None:
+            return [wrong(STORAGE, f"{place} is not there and cannot be created: {problem}", "set HOLDFAST_STORAGE")]
         return [fine(STORAGE, f"{place}, not there yet: the first write creates it")]
     if find_spec("obstore") is None:  # told as missing
         return []

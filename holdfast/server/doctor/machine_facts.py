@@ -74,6 +74,13 @@ def data_facts(path: Path) -> DataFacts:
     return _with_server(facts, directory) if there and directory.path.is_dir() else facts
 
 
+def creation_problem(folder: Path) -> str | None:
+    """Return why a folder that is not there cannot be created; none where it can. Writes nothing that stays."""
+    nearest = next(each for each in folder.absolute().parents if os.path.lexists(each))
+    problem = _unusable(nearest)
+    return problem and f"{nearest}: {problem}"
+
+
 def _with_server(facts: DataFacts, directory: DataDirectory) -> DataFacts:
     try:
         if not directory.locked():

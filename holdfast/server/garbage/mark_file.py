@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from holdfast.core.base.errors import Conflict, InvalidInput
+from holdfast.core.base.errors import Conflict, InvalidInput, StorageFailed
 
 RESUMED_SECONDS_MAX: Final = 24 * 3600.0
 """How old the file of an interrupted collection may be for another one to go on from it."""
@@ -79,8 +79,17 @@ class MarkFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Close the file. Raises StorageFailed for an error of the database, and removes a file that is damaged."""
         self.close()
+        if isinstance(error, sqlite3.OperationalError):
+            problem = f"{self._path} cannot be read or written: {error}"
+            remedy = "make room on its disk, or choose another --data-dir; then run the same command again"
+            raise StorageFailed(f"{problem}; {remedy}") from None
+        if isinstance(error, sqlite3.DatabaseError):
+            self.remove()
+            problem = f"{self._path} is damaged ({error}), and was removed"
+            raise StorageFailed(f"{problem}; run the same command again, which begins anew") from None
 
     @property
     def database(self) -> sqlite3.Connection:

@@ -18,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.core.base.errors import FormNewer, ObjectMissing
 from holdfast.core.base.stored_forms import FORMAT, STORE_USER
 from holdfast.storage.object_store import Objects
 
@@ -65,10 +66,20 @@ async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
 
 
 async def register(temporal: TemporalClient, objects: Objects) -> None:
-    """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed."""
+    """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed.
+
+    What a newer Holdfast has written stays: it keeps our collections from deleting what only that one can find.
+    """
     user = await store_user(temporal)
+    name = f"{NAMESPACES}/{quote(user.id, safe='')}"
+    try:
+        STORE_USER.check(await objects.read(name))
+    except ObjectMissing:
+        pass
+    except FormNewer:
+        return
     document = {FORMAT: STORE_USER.version, "namespace": user.namespace, "address": user.address}
-    await objects.replace(f"{NAMESPACES}/{quote(user.id, safe='')}", json.dumps(document).encode())
+    await objects.replace(name, json.dumps(document).encode())
 
 
 async def registered(objects: Objects) -> tuple[StoreUser, ...]:

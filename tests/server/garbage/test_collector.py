@@ -12,8 +12,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryResponse
 
 from holdfast.connection.data_directory import DataDirectory
-from holdfast.core.base.errors import Conflict, InvalidInput, PayloadRefused
-from holdfast.server.garbage import collector
+from holdfast.core.base.errors import Conflict, FormNewer, InvalidInput, PayloadRefused, StorageFailed
+from holdfast.core.base.stored_forms import STORE_USER
+from holdfast.server.garbage import collector, registration
 from holdfast.server.garbage.collection import Rules
 from holdfast.server.garbage.collector import StoreUsers, collect_garbage
 from holdfast.server.garbage.mark_file import Listed, MarkFile
@@ -80,6 +81,26 @@ async def test_a_namespace_that_the_server_still_has_is_not_taken_for_gone(objec
         await collect(objects, StoreUsers(gone=("id-2",)))
 
 
+async def test_a_worker_leaves_the_registration_of_a_newer_one_as_it_is(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def store_user(_: object) -> StoreUser:
+        return OWN
+
+    monkeypatch.setattr(registration, "store_user", store_user)
+    temporal = cast("Any", None)
+    await registration.register(temporal, objects)
+    await registration.register(temporal, objects)
+    with pytest.raises(Reached):
+        await collect(objects)
+    newer = json.dumps({"format": STORE_USER.version + 1, "namespace": OWN.namespace, "address": OWN.address}).encode()
+    await objects.replace(f"namespaces/{OWN.id}", newer)
+    await registration.register(temporal, objects)  # after a roll-back, or beside it while workers are replaced
+    assert await objects.read(f"namespaces/{OWN.id}") == newer
+    with pytest.raises(FormNewer, match="the registration of a namespace of format 2"):
+        await collect(objects)
+
+
 def test_ages_below_the_least_are_refused() -> None:
     with pytest.raises(InvalidInput, match="--older-than is 47 hours"):
         Rules(unused=timedelta(hours=47))
@@ -105,6 +126,38 @@ def test_a_file_is_one_collections_and_resumes_that_one_alone(tmp_path: Path) ->
 def test_a_damaged_file_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "gc.db"
     path.write_bytes(b"no database at all, but long enough to be looked at" * 50)
+    with MarkFile(path, "one") as marks:
+        assert not marks.resumed
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told_as_that(tmp_path: Path) -> None:
+    def collect() -> None:
+        with MarkFile(tmp_path / "gc.db", "one") as marks:
+            marks.database.execute("PRAGMA max_page_count = 20")
+            marks.mark(number.to_bytes(32) for number in range(10_000))
+
+    full = r"gc\.db cannot be read or written: database or disk is full; make room on its disk, or choose another --d"
+    with pytest.raises(StorageFailed, match=full):
+        collect()
+
+
+def test_a_file_that_turns_out_to_be_damaged_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "gc.db"
+    with MarkFile(path, "one") as marks:
+        marks.mark(number.to_bytes(32) for number in range(10_000))
+        pages = marks.database.execute("PRAGMA page_count").fetchone()[0]
+        size = marks.database.execute("PRAGMA page_size").fetchone()[0]
+    with path.open("r+b") as file:
+        file.seek(size * (pages // 2))
+        file.write(b"\xff" * size * (pages // 4))
+
+    def resume() -> None:
+        with MarkFile(path, "one") as marks:
+            assert marks.resumed, "its beginning is sound"
+            marks.mark(number.to_bytes(32) for number in range(0, 20_000, 2))
+
+    with pytest.raises(StorageFailed, match=r"is damaged \(.*\), and was removed; run"):
+        resume()
     with MarkFile(path, "one") as marks:
         assert not marks.resumed
 
