@@ -30,7 +30,10 @@ SINK_WAITING_MAX: Final = 256
 """How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
 
 SINK_FOLLOW_TRIES_MAX: Final = 12
-"""How often the events of an execution that has ended are asked for before it is passed over: some eight minutes."""
+"""How often in a row the events of an execution that has ended are asked for before it is passed over.
+
+Some eight minutes; a reading that succeeds, or an event, begins the row anew.
+"""
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
@@ -215,7 +218,7 @@ class Delivery:
         self._following.pop(key, None)
 
     async def _read_through(self, following: EventFollower) -> None:
-        tries, key = 0, following.stream.key
+        key = following.stream.key
         while True:
             try:
                 await following.follow()
@@ -223,13 +226,13 @@ class Delivery:
                 LOGGER.warning("the server deleted %s before all of it was delivered", key)
                 return
             except Exception as error:  # noqa: BLE001  # one stream must not keep the others from being told
-                tries += 1
-                if tries >= SINK_FOLLOW_TRIES_MAX and await following.closed():
+                following.failures += 1
+                if following.failures >= SINK_FOLLOW_TRIES_MAX and await following.closed():
                     where = await self._place.put_aside(key, error_text(error))
                     LOGGER.warning("the events of %s cannot be read: %s; see %s", key, error, where)
                     return
                 following.touched = time.monotonic()
-                await asyncio.sleep(backoff(tries))
+                await asyncio.sleep(backoff(following.failures))
             else:
                 return
 

@@ -77,6 +77,8 @@ class EventFollower:
         """When something was last read of it; not before the first reading has ended, or failed."""
         self.read_to: HistoryPosition | None = None
         """How far its history was when all of its events were last read."""
+        self.failures = 0
+        """How often in a row it could not be read: whoever calls `follow` again counts, a reading begins anew."""
         self._readers, self._put = readers, put
         self._reader = readers.reader(stream)
         self._place = after
@@ -110,6 +112,7 @@ class EventFollower:
                 self.read_to = mark
                 if over:
                     return
+                self.failures = 0
                 pause = max(READ_SECONDS, min((time.monotonic() - began) * BUSY_SHARE, BUSY_SECONDS_MAX))
         finally:
             news.cancel()
@@ -137,7 +140,7 @@ class EventFollower:
                     LOGGER.warning("%s are gone: the server has deleted the Temporal run that held them", lost)
                 for sequence, event in enumerate(page.events, page.start + 1):
                     await self._put(NumberedEvent(sequence, event))
-                    self._place, self.touched = sequence, time.monotonic()
+                    self._place, self.touched, self.failures = sequence, time.monotonic(), 0
             self.touched = min(self.touched, time.monotonic())
             if not page.events or self._place >= page.total:
                 return
