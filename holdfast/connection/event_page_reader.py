@@ -50,12 +50,16 @@ class Reader(WorkflowReader, Generic[PageT]):
         self._page_type = page_type
 
     async def first_run(self, place: int) -> str:
-        """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound."""
+        """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound.
+
+        The server does not keep runs for ever: where it has deleted that one, it is the earliest that is still there.
+        """
         latest = await self.info()
         run_id, first = latest.execution.run_id, latest.first_run_id or latest.execution.run_id
-        with suppress(ExecutionNotFound):  # the server does not keep runs for ever
-            if place == 0:
+        if place == 0:
+            with suppress(ExecutionNotFound):
                 return (await self.info(first)).execution.run_id
+        with suppress(ExecutionNotFound):
             while run_id != first:
                 page = await self.page(run_id, place, closed=run_id != latest.execution.run_id)
                 if page.first <= place or page.previous_run_id is None:
