@@ -94,8 +94,10 @@ class Reader(WorkflowReader, Generic[PageT]):
         return await self.answer(EVENTS_QUERY, request, self._page_type, run_id, ended_seconds_max=ended)
 
     async def ended_badly(self) -> bool:
-        """Return whether the execution has failed, or was ended by the server."""
-        return (await self.info()).status in ENDED_BADLY
+        """Return whether the execution has failed, or was ended by the server; not so where that does not say now."""
+        with suppress(RPCError):  # who asks has waited for it already
+            return (await self.described()).workflow_execution_info.status in ENDED_BADLY
+        return False
 
     async def pending(self, run_id: str, activity_id: str) -> PendingActivityInfo | None:
         """Return what the server knows of a call under way; none when it does not know it, or does not answer."""

@@ -144,6 +144,8 @@ class WorkflowReader:
                     continue
                 if ended_seconds_max is not None and time.monotonic() - began > ended_seconds_max:
                     await self._check_running(error, run_id)
+                else:
+                    await self._check_there(error)
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 unable += 1
                 if unable > UNABLE_MAX:
@@ -152,6 +154,13 @@ class WorkflowReader:
                 self.patience.answered()
                 return cast("T", result)
             await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _check_there(self, error: RPCError) -> None:
+        """Return when the server answers, which then says itself that no worker does; raise as `info`."""
+        if error.status is RPCStatusCode.FAILED_PRECONDITION:
+            self.patience.answered()
+        else:  # a server that says nothing at all looks like one whose worker does not answer
+            await self.info()
 
     async def _check_running(self, error: RPCError, run_id: str) -> None:
         """Raise where the workflow has ended: what a worker does not answer then, none may ever."""
