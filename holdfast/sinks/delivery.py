@@ -23,7 +23,7 @@ from holdfast.sinks.event_follower import EventFollower, HistoryPosition, Reader
 from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.sinks.sink import Sink
-from holdfast.sinks.stream_discovery import Discovery
+from holdfast.sinks.stream_discovery import Clock, Discovery
 from holdfast.storage.records import Records
 
 SINK_WAITING_MAX: Final = 256
@@ -69,15 +69,21 @@ class _Rest(NamedTuple):
     read_to: HistoryPosition | None = None
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Delivery:
     """Delivers until it is cancelled. It writes into no run's history; a slow sink makes it wait, and nobody else."""
 
-    def __init__(self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(
+        self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink, clock: Clock = _utc_now
+    ) -> None:
+        self._sink, self._clock = sink, clock
         self._consumer: Final = start.consumer
         self._place = ConsumerPosition(records, temporal.namespace, start)
         self._batches = BatchDelivery(self._place, sink, self._consumer)
-        self._looking = Discovery(temporal, start.task_queue, self._place)
+        self._looking = Discovery(temporal, start.task_queue, self._place, clock)
         self._readers = Readers(temporal)
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
         self._queued: dict[str, int] = {}
@@ -150,7 +156,7 @@ class Delivery:
             self._place.looked(until)
         self._dirty = self._dirty or bool(ended)
         await self._follow_more(running)
-        return not ended and (datetime.now(UTC) - until).total_seconds() > LOOK_SECONDS
+        return not ended and (self._clock() - until).total_seconds() > LOOK_SECONDS
 
     async def _follow_more(self, running: list[EventStream]) -> None:
         """Follow what is new, then what has rested longest, as far as there is room."""
@@ -250,7 +256,7 @@ class Delivery:
                 self._place.begin(events)
                 await self._batches.deliver_batch()
             for key in ended:
-                self._place.end(key, datetime.now(UTC))
+                self._place.end(key, self._clock())
                 self._queued.pop(key, None)
                 self._ending.discard(key)
             self._dirty = self._dirty or bool(events or ended)
