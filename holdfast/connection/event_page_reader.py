@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
-from holdfast.connection.workflow_reader import RUNNING, WorkflowReader
+from holdfast.connection.workflow_reader import OPEN, RUNNING, WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest
@@ -69,7 +69,7 @@ class Reader(WorkflowReader, Generic[PageT]):
 
     async def is_closed(self, run_id: str) -> bool:
         """Return whether the run has ended."""
-        return (await self.info(run_id)).status != RUNNING
+        return (await self.info(run_id)).status not in OPEN
 
     async def stands_at(self, run_id: str, length: int) -> bool:
         """Return whether the run goes on and its history is just so long; not so where the server does not say."""

@@ -63,6 +63,9 @@ NEVER: Final = frozenset(
 
 RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
+OPEN: Final = frozenset({RUNNING, WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED})
+"""A workflow in one of these has not ended: one that an operator has paused goes on later."""
+
 
 async def listed(temporal: TemporalClient, query: str, limit: int) -> list[ListedExecution]:
     """Return at most `limit` of what the server's list has for a query of ours. Raises ServerUnavailable."""
@@ -166,6 +169,6 @@ class WorkflowReader:
     async def _check_running(self, error: RPCError, run_id: str) -> None:
         """Raise where the workflow has ended: what a worker does not answer then, none may ever."""
         info = await self.info()
-        if info.status != RUNNING:
+        if info.status not in OPEN:
             remedy = await silence(self.temporal, info.task_queue, self._workflow_id, run_id)
             raise refusal(error, self._id, without_worker=remedy) from None

@@ -7,16 +7,16 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
 from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.connection.workflow_reader import OPEN
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
@@ -120,12 +120,10 @@ class EventFollower:
 
     async def closed(self) -> bool:
         """Return whether the stream has ended, as far as the server says."""
-        try:
-            handle = self._readers.temporal.get_workflow_handle(self.stream.workflow_id, run_id=self.stream.run_id)
-            described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
-        except RPCError:
-            return False
-        return described.status is not WorkflowExecutionStatus.RUNNING
+        with suppress(RPCError):
+            described = await self._reader.described(self.stream.run_id or "")
+            return described.workflow_execution_info.status not in OPEN
+        return False
 
     async def _read(self, history: History, *, closed: bool) -> None:
         while True:

@@ -15,7 +15,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answer_wait import PAUSES_SECONDS, AnswerWait
-from holdfast.client.sessions.poll import news_from_now
+from holdfast.client.sessions.poll import SessionNews, news_from_now
 from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound, SessionRefused
 from holdfast.core.wire.session_contracts import Receipt
@@ -94,3 +94,7 @@ async def test_a_session_that_is_not_there_is_not_called_a_run() -> None:
 async def test_how_a_session_has_left_is_asked_again_where_the_server_is_away() -> None:
     server = Server(1, status="COMPLETED", results=[AWAY, SimpleNamespace(status="closed")])
     assert await news_from_now(cast("Any", server), SESSION) == "closed"
+
+
+async def test_a_session_that_is_paused_was_not_ended_from_outside() -> None:
+    assert isinstance(await news_from_now(cast("Any", Server(1, status="PAUSED")), SESSION), SessionNews)

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection import workflow_reader
@@ -28,7 +30,7 @@ class Server:
 
     namespace = "default"
 
-    def __init__(self, told: Iterator[RPCError | str], described: RPCError | None) -> None:
+    def __init__(self, told: Iterator[RPCError | str], described: RPCError | WorkflowExecutionInfo | None) -> None:
         self._told, self._described = told, described
         self.workflow_service = SimpleNamespace(describe_workflow_execution=self._describe)
 
@@ -42,9 +44,9 @@ class Server:
         return answer
 
     async def _describe(self, *_: object, **__: object) -> SimpleNamespace:
-        if self._described is not None:
+        if isinstance(self._described, RPCError):
             raise self._described
-        return SimpleNamespace(workflow_execution_info=SimpleNamespace())
+        return SimpleNamespace(workflow_execution_info=self._described or WorkflowExecutionInfo())
 
 
 def reader(*told: RPCError | str, described: RPCError | None = None) -> WorkflowReader:
@@ -87,3 +89,11 @@ async def test_who_has_waited_for_a_server_does_not_wait_for_it_once_more(monkey
     watched = Reader(cast("Any", Server(iter(()), AWAY)), "run", ClosedRuns[EventsPage](), EventsPage)
     async with asyncio.timeout(30):
         assert not await watched.ended_badly()
+
+
+async def test_a_run_that_is_paused_has_not_ended() -> None:
+    paused = WorkflowExecutionInfo(status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
+    server = cast("Any", Server(iter([SILENT, SILENT, "events"]), paused))
+    watched = Reader(server, "run", ClosedRuns[EventsPage](), EventsPage)
+    assert not await watched.is_closed("run")
+    assert await watched.answer("events", None, str, ended_seconds_max=0.0) == "events"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.sink_contracts import SinkStart
@@ -34,8 +34,8 @@ class Run:
 
     namespace = "default"
 
-    def __init__(self, total: int, *, failures: int) -> None:
-        self.total, self.length = total, 1
+    def __init__(self, total: int, *, failures: int, paused: bool = False) -> None:
+        self.total, self.length, self.paused = total, 1, paused
         self.grown = asyncio.Event()
         self._failures = self._left = failures
 
@@ -49,9 +49,13 @@ class Run:
     def fetch_history_events(self, **_: object) -> Pages:
         return Pages(self)
 
-    async def describe(self, **_: object) -> SimpleNamespace:
-        status = WorkflowExecutionStatus.COMPLETED if self.over else WorkflowExecutionStatus.RUNNING
-        return SimpleNamespace(status=status)
+    async def described(self, _: str) -> DescribeWorkflowExecutionResponse:
+        name = "COMPLETED" if self.over else "PAUSED" if self.paused else "RUNNING"
+        status = WorkflowExecutionStatus.Value(f"WORKFLOW_EXECUTION_STATUS_{name}")
+        return DescribeWorkflowExecutionResponse(workflow_execution_info=WorkflowExecutionInfo(status=status))
+
+    async def describe(self, **_: object) -> None:
+        raise ValueError("8 is not a valid WorkflowExecutionStatus")  # the SDK's own, of a paused one
 
     async def first_run(self, _: int) -> str:
         return "run"
@@ -111,6 +115,12 @@ async def read_through(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
 async def test_failures_between_which_a_run_was_read_are_not_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long session outlives many deploys, each of which may cost a reading; its last events are told all the same."""
     run = Run(SINK_FOLLOW_TRIES_MAX + 2, failures=1)
+    assert await read_through(run, monkeypatch) == (run.total, [])
+
+
+async def test_a_paused_run_that_cannot_be_read_for_long_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(2, failures=SINK_FOLLOW_TRIES_MAX + 3, paused=True)
+    run._failures = 0
     assert await read_through(run, monkeypatch) == (run.total, [])
 
 

@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from holdfast.connection.history_poll import History, result_of
-from holdfast.connection.workflow_reader import WorkflowReader
+from holdfast.connection.workflow_reader import OPEN, WorkflowReader
 from holdfast.core.wire.session_contracts import SessionView
 
 AWAY_SECONDS: Final = 1.0
@@ -26,12 +26,7 @@ CHILD_ENDS: Final = {
 }
 """How a history tells that a child has ended, and where it says which."""
 
-HERE: Final = frozenset(
-    {
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
-    }
-)
+HERE: Final = OPEN | {WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW}
 """A session in one of these is on the server."""
 
 
