@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.workflow_queries import queried
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
@@ -28,7 +29,7 @@ AWAY = RPCError("tcp connect error", RPCStatusCode.UNAVAILABLE, b"")
 class Server:
     """Answers each query as `told` says, one after the other, and with `described` whoever asks about a workflow."""
 
-    namespace = "default"
+    namespace, id, run_id = "default", "one", None
 
     def __init__(self, told: Iterator[RPCError | str], described: RPCError | WorkflowExecutionInfo | None) -> None:
         self._told, self._described = told, described
@@ -89,6 +90,15 @@ async def test_who_has_waited_for_a_server_does_not_wait_for_it_once_more(monkey
     watched = Reader(cast("Any", Server(iter(()), AWAY)), "run", ClosedRuns[EventsPage](), EventsPage)
     async with asyncio.timeout(30):
         assert not await watched.ended_badly()
+
+
+async def test_a_worker_is_not_blamed_where_the_server_is_silent_too() -> None:
+    server = cast("Any", Server(iter([SILENT, SILENT]), SILENT))
+    with pytest.raises(
+        ServerUnavailable, match=r"no worker answers for run one; the server is too busy, or away \("
+    ) as told:
+        await queried(server, server, "state", None, str, "queue")
+    assert "holdfast worker" not in str(told.value)
 
 
 async def test_a_run_that_is_paused_has_not_ended() -> None:
