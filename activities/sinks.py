@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from datetime import timedelta
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Final
 
 from temporalio import activity
@@ -31,7 +32,13 @@ class EventSinks:
     @activity.defn(name=DELIVER_ACTIVITY)
     async def deliver(self, start: SinkStart) -> None:
         """Deliver for TURN_SECONDS (a day), until this worker shuts down, or until cancelled."""
-        delivery = Delivery(activity.client(), self._records, start, self._sinks[start.consumer])
+        delivery = Delivery(
+            activity.client(),
+            self._records,
+            start,
+            self._sinks[start.consumer],
+            _server_clock(activity.info().started_time),
+        )
         delivering = asyncio.create_task(delivery.run())
         ending = asyncio.create_task(activity.wait_for_worker_shutdown())
         beating = asyncio.create_task(_beat())
@@ -52,6 +59,12 @@ class EventSinks:
                 category=ApplicationErrorCategory.BENIGN,
                 next_retry_delay=timedelta(milliseconds=100),
             )
+
+
+def _server_clock(started_at: datetime) -> Callable[[], datetime]:
+    """Return what tells the server's time, which says when the attempt that begins now has begun."""
+    began = time.monotonic()
+    return lambda: started_at + timedelta(seconds=time.monotonic() - began)
 
 
 def _raise(delivering: asyncio.Task[None]) -> None:

@@ -47,9 +47,10 @@ class AnswerWait:
         while latest.state != "answered" or latest.execution_id is None:
             awaited = latest.execution_id or latest.running_id
             if news is not None:
-                await news.news()
+                with suppress(ExecutionNotFound):  # deleted: then it knows no message either
+                    await news.news()
             elif unchanged:
-                await asyncio.sleep(PAUSES_SECONDS[unchanged - 1])
+                await asyncio.sleep(PAUSES_SECONDS[min(unchanged, len(PAUSES_SECONDS)) - 1])
             elif awaited is not None:
                 await self._end_of(awaited)
             if unchanged >= len(PAUSES_SECONDS):  # before looking, so that nothing that comes after it is missed
@@ -67,9 +68,12 @@ class AnswerWait:
     async def _news(self, latest: Receipt) -> tuple[SessionNews | None, SessionRefused | SessionClosed | None]:
         """Return what tells of all that the session does from now on, or why it does nothing; one away is waited for.
 
-        What has come of the message before its end, it still has to be asked.
+        What has come of the message before its end, it still has to be asked. Neither of one that is not there.
         """
-        run = await news_from_now(self._client.temporal, self._session.id)
+        try:
+            run = await news_from_now(self._client.temporal, self._session.id)
+        except ExecutionNotFound:
+            return None, None
         if isinstance(run, SessionNews):
             return run, None
         problem = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"

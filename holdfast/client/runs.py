@@ -372,9 +372,12 @@ class Runs(InputAnswers):
         raise refusal(error, execution_id) from None
 
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
-        """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        """Yield the state whenever it has changed, the final one last; a worker's absence is waited out.
+
+        Raises ExecutionNotFound; ServerUnavailable also where the run has ended and, as for `state`, nothing tells how.
+        """
         execution_id = await self.find_run(execution_id)
-        reader = StateReader()
+        reader, latest = StateReader(), cast("AgentState | None", None)
         ended = asyncio.create_task(until_closed(self.temporal, execution_id))
         try:
             while True:
@@ -383,8 +386,15 @@ class Runs(InputAnswers):
                     changed = await self._read(execution_id, reader)
                 except ServerUnavailable:
                     changed = False
+                    if over:  # its result, or what was kept of it, needs no worker
+                        ended.result()
+                        final = await self.state(execution_id)
+                        if moved_on(latest, final):
+                            yield final
+                        return
                 if changed:
-                    yield reader.state
+                    latest = reader.state
+                    yield latest
                 if over:
                     ended.result()
                     return

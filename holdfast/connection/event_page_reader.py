@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
-from holdfast.connection.workflow_reader import RUNNING, WorkflowReader
+from holdfast.connection.workflow_reader import OPEN, RUNNING, WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest
@@ -50,12 +50,16 @@ class Reader(WorkflowReader, Generic[PageT]):
         self._page_type = page_type
 
     async def first_run(self, place: int) -> str:
-        """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound."""
+        """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound.
+
+        The server does not keep runs for ever: where it has deleted that one, it is the earliest that is still there.
+        """
         latest = await self.info()
         run_id, first = latest.execution.run_id, latest.first_run_id or latest.execution.run_id
-        with suppress(ExecutionNotFound):  # the server does not keep runs for ever
-            if place == 0:
+        if place == 0:
+            with suppress(ExecutionNotFound):
                 return (await self.info(first)).execution.run_id
+        with suppress(ExecutionNotFound):
             while run_id != first:
                 page = await self.page(run_id, place, closed=run_id != latest.execution.run_id)
                 if page.first <= place or page.previous_run_id is None:
@@ -65,7 +69,7 @@ class Reader(WorkflowReader, Generic[PageT]):
 
     async def is_closed(self, run_id: str) -> bool:
         """Return whether the run has ended."""
-        return (await self.info(run_id)).status != RUNNING
+        return (await self.info(run_id)).status not in OPEN
 
     async def stands_at(self, run_id: str, length: int) -> bool:
         """Return whether the run goes on and its history is just so long; not so where the server does not say."""
@@ -90,8 +94,10 @@ class Reader(WorkflowReader, Generic[PageT]):
         return await self.answer(EVENTS_QUERY, request, self._page_type, run_id, ended_seconds_max=ended)
 
     async def ended_badly(self) -> bool:
-        """Return whether the execution has failed, or was ended by the server."""
-        return (await self.info()).status in ENDED_BADLY
+        """Return whether the execution has failed, or was ended by the server; not so where that does not say now."""
+        with suppress(RPCError):  # who asks has waited for it already
+            return (await self.described()).workflow_execution_info.status in ENDED_BADLY
+        return False
 
     async def pending(self, run_id: str, activity_id: str) -> PendingActivityInfo | None:
         """Return what the server knows of a call under way; none when it does not know it, or does not answer."""

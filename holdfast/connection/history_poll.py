@@ -86,11 +86,14 @@ async def until_closed(temporal: TemporalClient, execution_id: str) -> None:
         run_id = history.next_run_id
 
 
-async def result_of(handle: WorkflowHandle[Any, T]) -> T:
-    """Return the result of a run that has ended. Raises as `until_closed` does, and WorkflowFailureError."""
+async def result_of(handle: WorkflowHandle[Any, T], *, follow_runs: bool = True) -> T:
+    """Return the result of a run that has ended; with `follow_runs` of the one that it was continued with.
+
+    Raises as `until_closed` does, and WorkflowFailureError.
+    """
     patience = ReadBackOff()
     while True:
         try:
-            return await handle.result()
+            return await handle.result(follow_runs=follow_runs)
         except RPCError as error:
             await patience.after(error, handle.id)

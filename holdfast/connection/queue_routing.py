@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, Describe
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import worker_command, worker_for
+from holdfast.connection.rpc_errors import worker_command
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 
 SEEN_MAX: Final = timedelta(seconds=75)
@@ -163,8 +163,8 @@ async def silence(temporal: TemporalClient, task_queue: str, workflow_id: str, r
     """Return what to do where no worker answers for a workflow, as far as the server tells."""
     try:
         return (await task_target(temporal, task_queue, workflow_id, run_id)).silence
-    except RPCError:
-        return worker_for(task_queue)
+    except RPCError as error:
+        return f"the server is too busy, or away ({error.status.name.lower()})"
 
 
 def pinned_to(info: WorkflowExecutionVersioningInfo) -> Version | None:

@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.connection.queue_routing import silence
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import ServerUnavailable
-from holdfast.core.wire.workflow_ids import own_id
+from holdfast.core.wire.workflow_ids import is_session, own_id
 
 T = TypeVar("T")
 
@@ -63,6 +63,9 @@ NEVER: Final = frozenset(
 
 RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
+OPEN: Final = frozenset({RUNNING, WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED})
+"""A workflow in one of these has not ended: one that an operator has paused goes on later."""
+
 
 async def listed(temporal: TemporalClient, query: str, limit: int) -> list[ListedExecution]:
     """Return at most `limit` of what the server's list has for a query of ours. Raises ServerUnavailable."""
@@ -83,12 +86,13 @@ class ReadBackOff:
         """Take note that the server has answered."""
         self._tries = 0
 
-    async def after(self, error: RPCError, id_: str) -> None:
-        """Wait before the next try; raise what `error` means when there is to be none."""
+    async def after(self, error: RPCError, workflow_id: str) -> None:
+        """Wait before the next try; raise what `error` means for that workflow when there is to be none."""
         now = time.monotonic()
         self._since = self._since if self._tries else now
         if error.status in NEVER or now - self._since > SILENCE_SECONDS_MAX:
-            raise refusal(error, id_) from None
+            what = "session" if is_session(workflow_id) else "run"
+            raise refusal(error, own_id(workflow_id), what=what) from None
         wait = BACKOFF_SECONDS[min(self._tries, len(BACKOFF_SECONDS) - 1)]
         self._tries += 1
         await asyncio.sleep(wait)
@@ -119,7 +123,7 @@ class WorkflowReader:
             try:
                 described = await self.described(run_id)
             except RPCError as error:
-                await self.patience.after(error, self._id)
+                await self.patience.after(error, self._workflow_id)
             else:
                 self.patience.answered()
                 return described.workflow_execution_info
@@ -140,10 +144,12 @@ class WorkflowReader:
             except RPCError as error:
                 unable, timeout = 0, ASK_TIMEOUT
                 if error.status not in NO_WORKER:
-                    await self.patience.after(error, self._id)
+                    await self.patience.after(error, self._workflow_id)
                     continue
                 if ended_seconds_max is not None and time.monotonic() - began > ended_seconds_max:
                     await self._check_running(error, run_id)
+                else:
+                    await self._check_there(error)
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 unable += 1
                 if unable > UNABLE_MAX:
@@ -153,9 +159,16 @@ class WorkflowReader:
                 return cast("T", result)
             await asyncio.sleep(AGAIN_SECONDS)
 
+    async def _check_there(self, error: RPCError) -> None:
+        """Return when the server answers, which then says itself that no worker does; raise as `info`."""
+        if error.status is RPCStatusCode.FAILED_PRECONDITION:
+            self.patience.answered()
+        else:  # a server that says nothing at all looks like one whose worker does not answer
+            await self.info()
+
     async def _check_running(self, error: RPCError, run_id: str) -> None:
         """Raise where the workflow has ended: what a worker does not answer then, none may ever."""
         info = await self.info()
-        if info.status != RUNNING:
+        if info.status not in OPEN:
             remedy = await silence(self.temporal, info.task_queue, self._workflow_id, run_id)
             raise refusal(error, self._id, without_worker=remedy) from None

@@ -23,14 +23,17 @@ from holdfast.sinks.event_follower import EventFollower, HistoryPosition, Reader
 from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.sinks.sink import Sink
-from holdfast.sinks.stream_discovery import Discovery
+from holdfast.sinks.stream_discovery import Clock, Discovery
 from holdfast.storage.records import Records
 
 SINK_WAITING_MAX: Final = 256
 """How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
 
 SINK_FOLLOW_TRIES_MAX: Final = 12
-"""How often the events of an execution that has ended are asked for before it is passed over: some eight minutes."""
+"""How often in a row the events of an execution that has ended are asked for before it is passed over.
+
+Some eight minutes; a reading that succeeds, or an event, begins the row anew.
+"""
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
@@ -66,15 +69,21 @@ class _Rest(NamedTuple):
     read_to: HistoryPosition | None = None
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Delivery:
     """Delivers until it is cancelled. It writes into no run's history; a slow sink makes it wait, and nobody else."""
 
-    def __init__(self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(
+        self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink, clock: Clock = _utc_now
+    ) -> None:
+        self._sink, self._clock = sink, clock
         self._consumer: Final = start.consumer
         self._place = ConsumerPosition(records, temporal.namespace, start)
         self._batches = BatchDelivery(self._place, sink, self._consumer)
-        self._looking = Discovery(temporal, start.task_queue, self._place)
+        self._looking = Discovery(temporal, start.task_queue, self._place, clock)
         self._readers = Readers(temporal)
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
         self._queued: dict[str, int] = {}
@@ -147,7 +156,7 @@ class Delivery:
             self._place.looked(until)
         self._dirty = self._dirty or bool(ended)
         await self._follow_more(running)
-        return not ended and (datetime.now(UTC) - until).total_seconds() > LOOK_SECONDS
+        return not ended and (self._clock() - until).total_seconds() > LOOK_SECONDS
 
     async def _follow_more(self, running: list[EventStream]) -> None:
         """Follow what is new, then what has rested longest, as far as there is room."""
@@ -215,7 +224,7 @@ class Delivery:
         self._following.pop(key, None)
 
     async def _read_through(self, following: EventFollower) -> None:
-        tries, key = 0, following.stream.key
+        key = following.stream.key
         while True:
             try:
                 await following.follow()
@@ -223,13 +232,13 @@ class Delivery:
                 LOGGER.warning("the server deleted %s before all of it was delivered", key)
                 return
             except Exception as error:  # noqa: BLE001  # one stream must not keep the others from being told
-                tries += 1
-                if tries >= SINK_FOLLOW_TRIES_MAX and await following.closed():
+                following.failures += 1
+                if following.failures >= SINK_FOLLOW_TRIES_MAX and await following.closed():
                     where = await self._place.put_aside(key, error_text(error))
                     LOGGER.warning("the events of %s cannot be read: %s; see %s", key, error, where)
                     return
                 following.touched = time.monotonic()
-                await asyncio.sleep(backoff(tries))
+                await asyncio.sleep(backoff(following.failures))
             else:
                 return
 
@@ -247,7 +256,7 @@ class Delivery:
                 self._place.begin(events)
                 await self._batches.deliver_batch()
             for key in ended:
-                self._place.end(key, datetime.now(UTC))
+                self._place.end(key, self._clock())
                 self._queued.pop(key, None)
                 self._ending.discard(key)
             self._dirty = self._dirty or bool(events or ended)

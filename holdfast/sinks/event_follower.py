@@ -7,16 +7,16 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
 from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.connection.workflow_reader import OPEN
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
@@ -77,6 +77,8 @@ class EventFollower:
         """When something was last read of it; not before the first reading has ended, or failed."""
         self.read_to: HistoryPosition | None = None
         """How far its history was when all of its events were last read."""
+        self.failures = 0
+        """How often in a row it could not be read: whoever calls `follow` again counts, a reading begins anew."""
         self._readers, self._put = readers, put
         self._reader = readers.reader(stream)
         self._place = after
@@ -110,6 +112,7 @@ class EventFollower:
                 self.read_to = mark
                 if over:
                     return
+                self.failures = 0
                 pause = max(READ_SECONDS, min((time.monotonic() - began) * BUSY_SHARE, BUSY_SECONDS_MAX))
         finally:
             news.cancel()
@@ -117,12 +120,10 @@ class EventFollower:
 
     async def closed(self) -> bool:
         """Return whether the stream has ended, as far as the server says."""
-        try:
-            handle = self._readers.temporal.get_workflow_handle(self.stream.workflow_id, run_id=self.stream.run_id)
-            described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
-        except RPCError:
-            return False
-        return described.status is not WorkflowExecutionStatus.RUNNING
+        with suppress(RPCError):
+            described = await self._reader.described(self.stream.run_id or "")
+            return described.workflow_execution_info.status not in OPEN
+        return False
 
     async def _read(self, history: History, *, closed: bool) -> None:
         while True:
@@ -137,7 +138,7 @@ class EventFollower:
                     LOGGER.warning("%s are gone: the server has deleted the Temporal run that held them", lost)
                 for sequence, event in enumerate(page.events, page.start + 1):
                     await self._put(NumberedEvent(sequence, event))
-                    self._place, self.touched = sequence, time.monotonic()
+                    self._place, self.touched, self.failures = sequence, time.monotonic(), 0
             self.touched = min(self.touched, time.monotonic())
             if not page.events or self._place >= page.total:
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
@@ -45,11 +45,15 @@ Include = Callable[[str], bool]
 """Says of a stream's key whether the stream is to be listed."""
 
 
+Clock = Callable[[], datetime]
+"""Tells the server's time, by which executions end: a worker's own clock can be minutes from it."""
+
+
 class Discovery:
     """Lists the streams of one task queue for one consumer, those that began first before the others."""
 
-    def __init__(self, temporal: TemporalClient, task_queue: str, place: ConsumerPosition) -> None:
-        self._temporal, self._place = temporal, place
+    def __init__(self, temporal: TemporalClient, task_queue: str, place: ConsumerPosition, clock: Clock) -> None:
+        self._temporal, self._place, self._clock = temporal, place, clock
         queue = task_queue.replace("\\", "\\\\").replace("'", "\\'")
         self._ours = f"TaskQueue = '{queue}'"
         self._span = SPAN_MAX
@@ -74,7 +78,7 @@ class Discovery:
 
         Raises RPCError.
         """
-        now = datetime.now(UTC)
+        now = self._clock()
         back = SHALLOW if self._looks % DEEP_LOOKS else MARGIN
         since = self._place.looked_until - back
         while True:
@@ -95,7 +99,7 @@ class Discovery:
         request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
         described = await self._temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
         retention: Duration = described.config.workflow_execution_retention_ttl
-        return datetime.now(UTC) - max(retention.ToTimedelta(), RETENTION_MIN)
+        return self._clock() - max(retention.ToTimedelta(), RETENTION_MIN)
 
     async def _listed(self, query: str, include: Include, limit: int | None = None) -> list[EventStream]:
         streams: dict[EventStream, datetime] = {}

@@ -268,6 +268,16 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, 
     assert seen[-1].step_count == 2
 
 
+async def test_a_follower_is_told_the_end_where_no_worker_is_left(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve([call("add", a=1, b=2), say("3")], [add]) as served:
+        chosen, client = await served.client.start(CLERK, "what is 1+2?"), served.client
+        final = await client.result(chosen)
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", timedelta(seconds=0.5))
+    assert [state async for state in client.follow(chosen)] == [final]
+
+
 async def test_a_follower_of_no_run_is_told_so(settings: Settings) -> None:
     client = await Holdfast.connect(settings)
     with pytest.raises(ExecutionNotFound, match=f"no run {NOBODY} on this server; `holdfast list`"):

@@ -21,7 +21,7 @@ from holdfast.cli.worker_wait import when_served
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.errors import ExecutionFailed, HoldfastError
+from holdfast.core.base.errors import ExecutionFailed, HoldfastError, SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 from holdfast.runtime.files.message_files import message_files
 
@@ -130,7 +130,7 @@ async def _send(
         return 0
     try:
         return await print_answer(agent, receipt, as_json=as_json)
-    except ExecutionFailed:
+    except (ExecutionFailed, SessionClosed, SessionRefused):  # that one will not be answered
         raise
     except (asyncio.CancelledError, HoldfastError):
         again = f"holdfast send {agent.agent_id} --message-id {receipt.message_id} TEXT"

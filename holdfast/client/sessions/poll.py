@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import WorkflowReader
+from holdfast.connection.history_poll import History, result_of
+from holdfast.connection.workflow_reader import OPEN, WorkflowReader
 from holdfast.core.wire.session_contracts import SessionView
 
 AWAY_SECONDS: Final = 1.0
@@ -26,12 +26,7 @@ CHILD_ENDS: Final = {
 }
 """How a history tells that a child has ended, and where it says which."""
 
-HERE: Final = frozenset(
-    {
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
-    }
-)
+HERE: Final = OPEN | {WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW}
 """A session in one of these is on the server."""
 
 
@@ -120,5 +115,5 @@ async def _returned(temporal: Client, workflow_id: str, run_id: str) -> str | No
 async def _was_closed(temporal: Client, workflow_id: str, run_id: str) -> bool:
     """Return whether the session has left the server for ever with this run, which is complete."""
     handle = temporal.get_workflow_handle(workflow_id, run_id=run_id, result_type=SessionView)
-    view: SessionView = await handle.result(follow_runs=False)
+    view: SessionView = await result_of(handle, follow_runs=False)
     return view.status == "closed"

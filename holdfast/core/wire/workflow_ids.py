@@ -31,6 +31,11 @@ def session_workflow_id(agent_id: str) -> str:
     return f"{SESSION_PREFIX}{agent_id}"
 
 
+def is_session(workflow_id: str) -> bool:
+    """Return whether a workflow of this id is an agent's session."""
+    return workflow_id.startswith(SESSION_PREFIX)
+
+
 def own_id(workflow_id: str) -> str:
     """Return the id used in states and records: a run's execution id, a session's agent id."""
     return workflow_id.removeprefix(SESSION_PREFIX)
