@@ -37,7 +37,7 @@ class Run:
     def __init__(self, total: int, *, failures: int, paused: bool = False) -> None:
         self.total, self.length, self.paused = total, 1, paused
         self.grown = asyncio.Event()
-        self._failures = self._left = failures
+        self.failures = self._left = failures
 
     @property
     def over(self) -> bool:
@@ -67,7 +67,7 @@ class Run:
         if self._left:
             self._left -= 1
             raise TimeoutError
-        events, self._left = (cast("Any", EVENT),) * (self.length - place), self._failures
+        events, self._left = (cast("Any", EVENT),) * (self.length - place), self.failures
         told = EventsPage(first=0, start=place, events=events, total=self.length)
         self.length = min(self.total, self.length + 1)
         self.grown.set()
@@ -104,12 +104,12 @@ async def read_through(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
         return name
 
     records, start = Records(Objects(f"memory://{uuid4()}")), SinkStart(consumer="test", task_queue="queue")
-    delivering = Delivery(cast("Any", run), records, start, JsonLines("unused", name="test"))
-    monkeypatch.setattr(delivering._place, "put_aside", put_aside)
-    following = EventFollower(delivering._readers, EventStream(EXECUTION), 0, delivering._waiting_put)
+    inner = cast("Any", Delivery(cast("Any", run), records, start, JsonLines("unused", name="test")))
+    monkeypatch.setattr(inner._place, "put_aside", put_aside)
+    following = EventFollower(inner._readers, EventStream(EXECUTION), 0, inner._waiting_put)
     async with asyncio.timeout(30):
-        await delivering._read_through(following)
-    return delivering._waiting.qsize(), aside
+        await inner._read_through(following)
+    return inner._waiting.qsize(), aside
 
 
 async def test_failures_between_which_a_run_was_read_are_not_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ async def test_failures_between_which_a_run_was_read_are_not_added_up(monkeypatc
 
 async def test_a_paused_run_that_cannot_be_read_for_long_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(2, failures=SINK_FOLLOW_TRIES_MAX + 3, paused=True)
-    run._failures = 0
+    run.failures = 0
     assert await read_through(run, monkeypatch) == (run.total, [])
 
 

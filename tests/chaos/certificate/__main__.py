@@ -90,6 +90,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=_number, default=4, metavar="N", help="how many runs at once (4)")
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no run later than that; no bound by default")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="write the histories of runs that broke a rule there, for a replay"
+    )
     return parser.parse_args()
 
 
@@ -131,6 +134,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         seconds=None if arguments.minutes is None else arguments.minutes * 60,
         at=tuple(arguments.at or ()),
+        keep=arguments.keep,
     )
     _say(f"seed {arguments.seed}: {len(plan.scenes)} scenarios, faults: {', '.join(plan.faults)}")
     table = await certify(plan, progress)

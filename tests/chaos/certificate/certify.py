@@ -27,7 +27,7 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a folder of its own in it
 class Plan:
     """What is to be done. `every` K: each K-th event is struck, `per_run` of them in one run; `at`: those events alone.
 
-    `seconds` bounds the time: then each fault gets its share.
+    `seconds` bounds the time: then each fault gets its share. `keep`: where the histories of runs that broke a rule go.
     """
 
     scenes: Sequence[Scene]
@@ -38,6 +38,7 @@ class Plan:
     jobs: int = 4
     seconds: float | None = None
     at: tuple[int, ...] = ()
+    keep: Path | None = None
 
 
 Report = Callable[[Outcome], None]
@@ -51,7 +52,7 @@ async def certify(plan: Plan, report: Report) -> Table:
         folder = Path(place)
         await asyncio.to_thread(forked.ready)
         baselines = {each.name: await baseline_of(each, folder / f"baseline-{each.name}") for each in plan.scenes}
-        async with _stage(folder / "undisturbed", plan.seed) as stage:
+        async with _stage(folder / "undisturbed", plan.seed, plan.keep) as stage:
             for outcome in await _undisturbed(stage, plan, baselines):
                 table.events[outcome.scene] = outcome.events
                 report(outcome)
@@ -59,15 +60,15 @@ async def certify(plan: Plan, report: Report) -> Table:
                     return table  # what is wrong without a fault is no fault's doing
         for number, fault in enumerate(plan.faults):
             share = None if plan.seconds is None else time.monotonic() + plan.seconds / len(plan.faults)
-            async with _stage(folder / fault, plan.seed + number) as stage:
+            async with _stage(folder / fault, plan.seed + number, plan.keep) as stage:
                 await _under(stage, plan, fault, baselines, table, report, share)
     return table
 
 
 @asynccontextmanager
-async def _stage(folder: Path, seed: int) -> AsyncGenerator[Stage]:
+async def _stage(folder: Path, seed: int, keep: Path | None) -> AsyncGenerator[Stage]:
     await asyncio.to_thread(folder.mkdir)
-    async with Stage(folder, random.Random(seed)) as stage:  # noqa: S311  # repeatable
+    async with Stage(folder, random.Random(seed), keep) as stage:  # noqa: S311  # repeatable
         yield stage
 
 

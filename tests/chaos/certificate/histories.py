@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError
 
 from holdfast.client import Holdfast
@@ -55,6 +57,7 @@ class Histories:
     def __init__(self, client: Holdfast) -> None:
         self._client = client
         self._events = 0
+        self._read_events: dict[tuple[str, str], list[HistoryEvent]] = {}
         self._ended_calls: set[str] = set()
         self._answers: Counter[str] = Counter()
         self.executions: list[str] = []
@@ -82,6 +85,13 @@ class Histories:
         """Return when everything has been read to its end."""
         while any(not task.done() for task in self._tasks.values()):
             await asyncio.gather(*self._tasks.values())
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write each history as it was read into a file of its own, for a replay."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for (workflow_id, run_id), events in self._read_events.items():
+            history = WorkflowHistory(workflow_id, events)
+            (folder / f"{name}-{workflow_id}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
 
     async def close(self) -> None:
         """Follow nothing any more."""
@@ -113,6 +123,7 @@ class Histories:
         async for event in handle.fetch_history_events(wait_new_event=True):
             if event.event_id > run.read:
                 run.read = event.event_id
+                self._read_events.setdefault((workflow_id, run_id), []).append(event)
                 self._note(workflow_id, run, event)
             if event.event_type == CONTINUED:
                 next_run = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id

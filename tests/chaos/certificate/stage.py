@@ -57,8 +57,10 @@ class Guest:
 class Stage:
     """One server in `folder`; enter it to start it. Faults of the server meet every guest, others their own alone."""
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
+    def __init__(self, folder: Path, chance: random.Random, keep: Path | None = None) -> None:
         self.folder = folder
+        self.keep = keep
+        """Where the histories of runs that broke a rule are written."""
         self._chance = chance
         self._striking = asyncio.Lock()
         self.guests: list[Guest] = []

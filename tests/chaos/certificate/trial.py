@@ -47,7 +47,8 @@ async def trial(
 ) -> Outcome:
     """Run the scene, strike it whenever its histories have so many events as `aims` has, and judge it."""
     began = time.monotonic()
-    run = LiveRun(scene, stage.client, stage.guest_folder(scene.name), proxied=fault == "partition")
+    place = stage.guest_folder(scene.name)
+    run = LiveRun(scene, stage.client, place, proxied=fault == "partition")
     limit = asyncio.timeout(STUCK_SECONDS)
     guest = Guest(run, limit)
     wrong: list[str] = []
@@ -72,6 +73,8 @@ async def trial(
     finally:
         stage.leave(guest)
     wrong += problems(seen) if seen else []
+    if wrong and stage.keep is not None:
+        await asyncio.to_thread(run.histories.write, stage.keep, f"{fault}-{place.name}")
     if wrong:
         wrong += [f"  a worker said: {line}" for line in _telling(run.said)[-LINES_SHOWN:]]
     under_way = (each for each in guest.strikes if each.progress.events and (not closed_at or each.at < closed_at))
