@@ -54,6 +54,10 @@ _NEW_PROCESS: Final = re.compile(r"\[the MCP server '[^']+' runs in another proc
 """What a model is told of an MCP server that died with its worker, as JSON has it."""
 _COMMAND: Final = r"one\ntwo\n", r"one\n"
 """The workspace's file where its command has run, and where it has not: its outcome may be unknown, too."""
+_WRITE: Final = "replaced a.txt", "made a.txt"
+"""What a write says that has begun again after the first one was lost behind its effect, and what it says else."""
+_OF_UNKNOWN: Final = frozenset({"workspace", "mcp_processes"})
+"""What a call leaves that may not have run, or not have said which process answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +178,11 @@ def given_up(seen: Seen, state: AgentState) -> list[str]:
 def essence(state: AgentState, unknown: Iterable[str], lost: frozenset[str]) -> dict[str, Any]:
     """Return the state as data, with ids by their order, without what `lost` attempts leave and `unknown` calls say."""
     unknown = frozenset(unknown)
-    data = _stripped(state.to_dict(), unknown, lost | {"workspace"} if unknown else lost)
+    data = _stripped(state.to_dict(), unknown, lost | _OF_UNKNOWN if unknown else lost)
     names: dict[str, str] = {}
     text = _UUID.sub(lambda each: names.setdefault(each[0], f"id-{len(names)}"), json.dumps(data, sort_keys=True))
     text = _NEW_PROCESS.sub("", _SECONDS.sub("after some s", text))
+    text = text.replace(*_WRITE) if lost else text
     return cast("dict[str, Any]", json.loads(text.replace(*_COMMAND) if unknown else text))
 
 
