@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcript_cache import TranscriptCache
 from holdfast.capabilities.built_in import with_built_in
 from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.connection.recorded_tasks import is_recorded
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
@@ -58,6 +60,7 @@ from holdfast.server.queue_limits import write_missing_limits
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.event_sink import EventSink
+from workflows.replay_guard import DOUBT_SECONDS, Doubt
 from workflows.sender_authentication import SenderCheck
 from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
@@ -73,8 +76,44 @@ second of the 9.5 that the server allowed."""
 QUEUE_BYTES_MAX: Final = 1_000
 """The longest name of a task queue that servers take by default."""
 
+LOOK_UPS_MAX: Final = 16
+"""How many runs are looked up on the server at once."""
+
 REFUSED_MAX: Final = 50
 """Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
+
+
+class DoubtfulTasks:
+    """Looks up on the server what a worker's guard doubts, and has the worker give up the runs that it doubts rightly.
+
+    Create it in the worker's event loop.
+    """
+
+    def __init__(self, temporal: TemporalClient, give_up: Callable[[str], None]) -> None:
+        self._temporal, self._give_up = temporal, give_up
+        self._loop = asyncio.get_running_loop()
+        self._at_once = asyncio.Semaphore(LOOK_UPS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def look_up(self, doubt: Doubt) -> None:
+        """Look that up after a while. Called by any thread."""
+        with suppress(RuntimeError):  # the loop is closed: the worker has ended
+            self._loop.call_soon_threadsafe(self._begin, doubt)
+
+    def _begin(self, doubt: Doubt) -> None:
+        task = self._loop.create_task(self._look_up(doubt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_up(self, doubt: Doubt) -> None:
+        await asyncio.sleep(DOUBT_SECONDS)
+        async with self._at_once:
+            if not doubt.is_idle():
+                return
+            recorded = await is_recorded(self._temporal, doubt.workflow_id, doubt.run_id, doubt.started_id)
+        if not recorded:
+            with suppress(RuntimeError):  # the worker has ended
+                self._give_up(doubt.run_id)
 
 
 class Workers:
@@ -239,7 +278,8 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
 def giving_up(worker: Worker, runner: AgentWorkflowRunner) -> Worker:
     """Return the worker, which removes from its cache what the runner's guard wants to have removed."""
     # the SDK's core offers it and its Python part has no public name for it
-    runner.memory.give_up = worker._bridge_worker.request_workflow_eviction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    give_up = worker._bridge_worker.request_workflow_eviction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    runner.memory.give_up, runner.memory.look_up = give_up, DoubtfulTasks(worker.client, give_up).look_up
     return worker
 
 

@@ -18,6 +18,10 @@ workflows):
 A run that has visibly gone beyond its last task is given up after the query. Else a next task that brings nothing more
 would end without an activation: with the commands of a replay, but the run would keep the moments of an earlier task.
 
+It does not show where the history that was read ends with the start of a task that is lost then, as when the server
+dies before a worker has it: what was read looks like that task. So a run that may have come into the cache for a query,
+and has had no task since (DOUBT_SECONDS), is looked up: if its task is not recorded as completed, it is given up.
+
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
 watched may be asked something before each of these attempts, and would never get on. So for a while after a failure
@@ -30,6 +34,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
@@ -62,6 +67,28 @@ DOUBLINGS_MAX: Final = 10
 
 REFUSALS_MAX: Final = 5
 """After how many starts in a row of one run's task the log warns: the attempts are 10 s apart, so it is held up."""
+
+
+DOUBT_SECONDS: Final = 1.0
+"""How long after a query a run that may have come into the cache for it is looked up.
+
+A task that is under way then has long ended on this worker. A lost one is given again after its timeout alone, 10 s.
+"""
+
+DIRECT_QUERY: Final = "legacy_query"
+"""The id of a query that came by itself (SDK core 1.35); one that came with a task has another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A run of which it is not known whether its only task on this worker was one."""
+
+    workflow_id: str
+    run_id: str
+    started_id: int
+    """The event with which that task began."""
+    is_idle: Callable[[], bool]
+    """Whether no task has come since; then it can still be given up in time."""
 
 
 class RunTasks:
@@ -111,6 +138,8 @@ class TaskMemory:
         self._runs: dict[str, RunTasks] = {}
         self.give_up: Callable[[str], None] | None = None
         """Has the worker remove a run from its cache; set once there is a worker."""
+        self.look_up: Callable[[Doubt], None] | None = None
+        """Has the worker look up, later, whether a run's task is recorded, and else give the run up."""
 
     def of(self, run_id: str) -> RunTasks:
         """Return a run's tasks; the run that came into the cache longest ago is forgotten when there are too many."""
@@ -125,17 +154,22 @@ class ReplayGuard:
     """Wraps a workflow's instance, and changes nothing but `activate`."""
 
     def __init__(
-        self, instance: WorkflowInstance, memory: TaskMemory, run_id: str, on_eviction: Callable[[], None] | None
+        self,
+        instance: WorkflowInstance,
+        memory: TaskMemory,
+        workflow_id: str,
+        run_id: str,
+        on_eviction: Callable[[], None] | None,
     ) -> None:
         self._instance = instance
         self._memory = memory
-        self._run_id = run_id
+        self._workflow_id, self._run_id = workflow_id, run_id
         self._tasks = memory.of(run_id)
         self._on_eviction = on_eviction
         self._time = self._length = self._live_length = 0
         self._live = 0
         """How many activations were no replay: one at most where the run came into the cache for a query."""
-        self._ahead = False
+        self._ahead = self._doubted = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
         self._queried_during = frozenset[int]()
@@ -143,13 +177,18 @@ class ReplayGuard:
 
     @classmethod
     def of(
-        cls, instance: WorkflowInstance, memory: TaskMemory, run_id: str, on_eviction: Callable[[], None] | None = None
+        cls,
+        instance: WorkflowInstance,
+        memory: TaskMemory,
+        workflow_id: str,
+        run_id: str,
+        on_eviction: Callable[[], None] | None = None,
     ) -> WorkflowInstance:
         """Return the instance, guarded; `on_eviction` is called when it leaves the worker's cache.
 
         `memory` is the worker's.
         """
-        return cast("WorkflowInstance", cls(instance, memory, run_id, on_eviction))
+        return cast("WorkflowInstance", cls(instance, memory, workflow_id, run_id, on_eviction))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the SDK asks of an instance
         return getattr(self._instance, name)
@@ -165,7 +204,7 @@ class ReplayGuard:
         if any(job.HasField("query_workflow") for job in act.jobs):
             self._queried_during = frozenset(self._local)
             answer = self._instance.activate(act)
-            self._give_up_after_query()
+            self._give_up_after_query(direct=any(job.query_workflow.query_id == DIRECT_QUERY for job in act.jobs))
             return answer
         self._live += not act.is_replaying
         if not self._is_in_step(act):
@@ -177,10 +216,11 @@ class ReplayGuard:
         self._note_local(act, completion)
         return completion
 
-    def _give_up_after_query(self) -> None:
+    def _give_up_after_query(self, *, direct: bool) -> None:
         """Have the worker forget a run that a query has brought beyond its last task.
 
-        Where that does not show, one of which a task has started over, if a query may have brought it here.
+        Where that does not show, one of which a task has started over, if a query may have brought it here; others are
+        looked up.
         """
         if self._memory.give_up is None:
             return
@@ -189,6 +229,9 @@ class ReplayGuard:
         elif self._live <= 1 and self._tasks.evictions_left:
             self._tasks.evictions_left -= 1
             self._memory.give_up(self._run_id)
+        elif direct and self._live == 1 and not self._doubted and self._memory.look_up is not None:
+            self._doubted = True
+            self._memory.look_up(Doubt(self._workflow_id, self._run_id, self._length, lambda: self._live == 1))
 
     def _is_in_step(self, act: WorkflowActivation) -> bool:
         """Return whether a replay would get this activation, and the one before it, in the same order and time."""

@@ -84,11 +84,11 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
 
     def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
-        instance, run_id = super().create_instance(det), det.info.run_id
+        instance, workflow_id, run_id = super().create_instance(det), det.info.workflow_id, det.info.run_id
         if self.observer is None:
-            return ReplayGuard.of(instance, self.memory, run_id)
-        self.observer.cache_run(det.info.workflow_id, run_id)
-        return ReplayGuard.of(instance, self.memory, run_id, partial(self.observer.evict_run, run_id))
+            return ReplayGuard.of(instance, self.memory, workflow_id, run_id)
+        self.observer.cache_run(workflow_id, run_id)
+        return ReplayGuard.of(instance, self.memory, workflow_id, run_id, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

@@ -15,7 +15,9 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
+import workers
 from holdfast.client import Holdfast, Settings
+from holdfast.connection.recorded_tasks import is_recorded
 from tests.workflows.checker import Checker, check
 from tests.workflows.interleaver import BRANCHES, STEPS, Interleaver, repeat
 from tests.workflows.waiter import Waiter
@@ -131,6 +133,37 @@ async def test_a_run_whose_task_has_started_over_leaves_the_cache_after_a_query_
             assert observer.evicted == [run_id], "once"
             assert await handle.execute_update(Waiter.count) == 2
             assert await handle.result() == 2
+    assert failures_in(await handle.fetch_history()) == []
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_run_whose_only_task_is_not_recorded_leaves_the_cache_after_a_query(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, *, recorded: bool
+) -> None:
+    """A task that is lost is left to chance (`tests.chaos.certificate`): here the server's answer is another one."""
+    client = (await Holdfast.connect(settings)).temporal
+    queue, observer, looked_up = settings.task_queue, Observer(), asyncio.Event()
+    runner = AgentWorkflowRunner(observer=observer)
+
+    async def found(temporal: TemporalClient, workflow_id: str, run_id: str, started_id: int) -> bool:
+        assert await is_recorded(temporal, workflow_id, run_id, started_id)
+        looked_up.set()
+        return recorded
+
+    monkeypatch.setattr(workers, "is_recorded", found)
+    worker = giving_up(Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=runner), runner)
+    async with gate(client, f"{queue}-gate") as opened, worker:
+        handle: Any = await client.start_workflow(Waiter.run, f"{queue}-gate", id=str(uuid4()), task_queue=queue)
+        await until(handle, lambda run: len(run.pending_activities) > 0)
+        assert await handle.query(Waiter.updates) == 0
+        await looked_up.wait()
+        if not recorded:
+            await until(handle, lambda _: observer.evicted == [str(handle.result_run_id)])
+        opened.set()
+        assert await handle.execute_update(Waiter.count) == 1
+        assert observer.evicted == ([] if recorded else [str(handle.result_run_id)])
+        assert await handle.execute_update(Waiter.count) == 2
+        assert await handle.result() == 2
     assert failures_in(await handle.fetch_history()) == []
 
 

@@ -10,6 +10,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance
 
 from workflows.replay_guard import (
+    DIRECT_QUERY,
     DOUBLINGS_MAX,
     EVICTIONS_MAX,
     OLD_TIMES_MAX,
@@ -18,6 +19,7 @@ from workflows.replay_guard import (
     STARTED_OVER,
     TIMES_MAX,
     TOO_OFTEN,
+    Doubt,
     ReplayGuard,
     TaskMemory,
 )
@@ -47,6 +49,7 @@ class Run:
         self.memory = TaskMemory()
         self.evicted: list[bool] = []
         self.given_up: list[str] = []
+        self.doubts: list[Doubt] = []
         self.evicted_and_back()
 
     def evicted_and_back(self, *, elsewhere: bool = False) -> None:
@@ -54,8 +57,8 @@ class Run:
         self.instance = Instance()
         instance = cast("WorkflowInstance", self.instance)
         memory = TaskMemory() if elsewhere else self.memory
-        memory.give_up = self.given_up.append
-        self.guard = ReplayGuard.of(instance, memory, "run", lambda: self.evicted.append(True))
+        memory.give_up, memory.look_up = self.given_up.append, self.doubts.append
+        self.guard = ReplayGuard.of(instance, memory, "workflow", "run", lambda: self.evicted.append(True))
 
     def told(
         self,
@@ -83,10 +86,11 @@ class Run:
             act.jobs.add().do_update.name = "approval"
         return self._goes_on(act)
 
-    def asked(self, length: int) -> bool:
-        """Ask a query."""
+    def asked(self, length: int, *, with_task: bool = False) -> bool:
+        """Ask a query, which comes by itself or `with_task`."""
         act = WorkflowActivation(run_id="run", history_length=length, is_replaying=True)
-        act.jobs.add().query_workflow.query_type = "state"
+        job = act.jobs.add().query_workflow
+        job.query_type, job.query_id = "state", "0" if with_task else DIRECT_QUERY
         return self._goes_on(act)
 
     def _goes_on(self, act: WorkflowActivation) -> bool:
@@ -350,3 +354,30 @@ def test_a_run_that_a_query_has_visibly_brought_beyond_its_last_task_is_given_up
     assert run.told(7, signals=1)
     assert run.asked(7)
     assert run.given_up == ["run"]
+
+
+def test_a_run_whose_only_task_may_be_what_a_query_has_read_is_looked_up_once() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(15, signals=1), "a task of the worker's own, or one that was lost and that a query reads"
+    assert run.asked(15)
+    assert run.asked(15)
+    [doubt] = run.doubts
+    assert (doubt.workflow_id, doubt.run_id, doubt.started_id) == ("workflow", "run", 15)
+    assert doubt.is_idle()
+    assert run.told(19, signals=1)
+    assert not doubt.is_idle()
+    assert run.asked(19)
+    assert run.doubts == [doubt]
+    assert run.given_up == []
+
+
+def test_a_run_whose_tasks_are_all_recorded_or_its_workers_own_is_not_looked_up() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.asked(3), "nothing beyond its last task"
+    assert run.told(7, signals=1)
+    assert run.asked(7, with_task=True), "a query that came with the task"
+    assert run.told(11, signals=1)
+    assert run.asked(11)
+    assert run.doubts == []
