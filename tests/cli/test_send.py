@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.cli.commands.sessions import _send
+from holdfast.cli.commands.sessions import _send  # pyright: ignore[reportPrivateUsage]
 from holdfast.client import AgentHandle, Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import HoldfastError, SessionClosed, SessionRefused
@@ -25,7 +25,8 @@ async def close(agent: AgentHandle) -> None:
 
 
 async def terminate(agent: AgentHandle) -> None:
-    await agent._client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).terminate()
+    temporal = agent._client.temporal  # pyright: ignore[reportPrivateUsage]
+    await temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).terminate()
 
 
 @pytest.mark.parametrize(("end", "error"), [(close, SessionClosed), (terminate, SessionRefused)])

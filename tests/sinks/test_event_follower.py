@@ -92,11 +92,19 @@ class Pages:
         self.current_page = [HistoryEvent(event_id=self._read, event_type=kind)]
 
 
+def no_pause(_: int) -> float:
+    return 0.0
+
+
 async def read_through(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
     """Read all of a run for a sink; return how many events came, and what was put aside instead."""
+
+    def reader(*_: object) -> Run:
+        return run
+
     monkeypatch.setattr(event_follower, "READ_SECONDS", 0.0)
-    monkeypatch.setattr(delivery, "backoff", lambda _: 0.0)
-    monkeypatch.setattr(Readers, "reader", lambda *_: run)
+    monkeypatch.setattr(delivery, "backoff", no_pause)
+    monkeypatch.setattr(Readers, "reader", reader)
     aside: list[str] = []
 
     async def put_aside(name: str, *_: object) -> str:
