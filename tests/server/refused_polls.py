@@ -12,6 +12,7 @@ from temporalio.bridge.worker import Worker
 from holdfast import tool
 
 BEGUN, ENDS = "begun", "ends"
+FOLDER = "HOLDFAST_TEST_FOLDER"
 REFUSED = "Poll failure: Unhandled grpc error when polling: permission denied"
 
 _poll = Worker.poll_activity_task
@@ -20,7 +21,7 @@ _holding = list[Worker]()
 
 
 def _folder() -> Path:
-    return Path(os.environ["HOLDFAST_TEST_FOLDER"])
+    return Path(os.environ[FOLDER])
 
 
 async def _refused_once(self: Worker) -> Any:  # noqa: ANN401  # what the SDK's own returns
@@ -36,7 +37,8 @@ async def _refused_once(self: Worker) -> Any:  # noqa: ANN401  # what the SDK's 
     return task
 
 
-Worker.poll_activity_task = _refused_once  # type: ignore[method-assign]  # no server of ours takes rights away
+if FOLDER in os.environ:  # in the worker alone: the test, which imports this for its names, has workers of its own
+    Worker.poll_activity_task = _refused_once  # type: ignore[method-assign]  # no server of ours takes rights away
 
 
 @tool

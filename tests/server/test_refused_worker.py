@@ -14,7 +14,7 @@ from holdfast.server.worker_process import worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call, say
 from tests.forked import WarmWorker
-from tests.server.refused_polls import ENDS, REFUSED
+from tests.server.refused_polls import ENDS, FOLDER, REFUSED
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
@@ -33,7 +33,7 @@ async def test_a_worker_whose_polls_are_refused_ends_though_a_call_does_not(
             **worker_environment(),
             "OPENAI_BASE_URL": endpoint.base_url,
             "HOLDFAST_MODEL": "scripted",
-            "HOLDFAST_TEST_FOLDER": str(tmp_path),
+            FOLDER: str(tmp_path),
         }
         command = worker_command(settings, ["tests.server.refused_polls"], serving={"grace_seconds": "1"})
         process = WarmWorker(command, heard.append, environment)
