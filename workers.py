@@ -79,6 +79,9 @@ QUEUE_BYTES_MAX: Final = 1_000
 LOOK_UPS_MAX: Final = 16
 """How many runs are looked up on the server at once."""
 
+DOUBTS_MAX: Final = 5_000
+"""How many runs wait to be looked up; a further one is given up at once, which costs a replay."""
+
 REFUSED_MAX: Final = 50
 """Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
 
@@ -101,6 +104,9 @@ class DoubtfulTasks:
             self._loop.call_soon_threadsafe(self._begin, doubt)
 
     def _begin(self, doubt: Doubt) -> None:
+        if len(self._tasks) >= DOUBTS_MAX:
+            self._give_up(doubt.run_id)
+            return
         task = self._loop.create_task(self._look_up(doubt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

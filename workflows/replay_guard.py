@@ -197,6 +197,7 @@ class ReplayGuard:
         """Pass the activation to the workflow, unless a query has put it out of step with its history."""
         # an eviction writes no commands, so nothing can differ from a replay
         if any(job.HasField("remove_from_cache") for job in act.jobs):
+            self._live = 0  # no doubt about it is of interest any more
             if self._on_eviction is not None:
                 self._on_eviction()
             return self._instance.activate(act)

@@ -152,6 +152,7 @@ def test_an_eviction_is_told_and_always_goes_through() -> None:
     act.jobs.add().remove_from_cache.SetInParent()
     run.guard.activate(act)
     assert run.evicted == [True]
+    assert [each.is_idle() for each in run.doubts] == [False], "what has left the cache is not looked up"
 
 
 def test_what_a_query_has_read_beyond_the_last_task_starts_the_next_one_over() -> None:
