@@ -377,8 +377,8 @@ class Runs(InputAnswers):
         Raises ExecutionNotFound; ServerUnavailable also where the run has ended and, as for `state`, nothing tells how.
         """
         execution_id = await self.find_run(execution_id)
-        reader, latest = StateReader(), cast("AgentState | None", None)
-        ended = asyncio.create_task(until_closed(self.temporal, execution_id))
+        reader, ended = StateReader(), asyncio.create_task(until_closed(self.temporal, execution_id))
+        latest: AgentState | None = None
         try:
             while True:
                 over = ended.done()
