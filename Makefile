@@ -6,6 +6,10 @@ JOBS ?= 5
 # A test that hangs as it is torn down, beyond every `timeout` of these tiers, ends its process, which tells all stacks.
 HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 
+# What this machine can do by itself: no daemon, no registry, no browser, no production server.
+HERE := not deploy and not docker and not npm and not chaos and not browser and not cluster
+IN_JOBS = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS)
+
 # Compiling everything anew in each of a thousand processes takes minutes.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -13,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
 	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
 
-.PHONY: help setup demo quick test browser pictures chaos cluster docker-tests check lint types bench histories schema diagrams tables captures docs lock clean
+.PHONY: help setup demo quick test slow browser pictures chaos cluster docker-tests check lint types bench histories schema diagrams tables captures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,10 +44,13 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 quick: setup ## run the tests of the core, the in-process driver and the documents: no server, a minute
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not temporal" $(QUICK) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not temporal and not slow" $(QUICK) $(ARGS)
 
-test: setup ## run the default and `temporal` tests, real server included, in JOBS processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS) -m "not deploy and not docker and not npm and not chaos and not browser and not cluster" $(ARGS)
+test: setup ## run the default and `temporal` tests, real server included, in JOBS processes: ten minutes on two cores
+	$(IN_JOBS) -m "$(HERE) and not slow" $(ARGS)
+
+slow: setup ## run the tests that `make test` leaves out, as they take longest, and draw more random cases: twenty minutes
+	HOLDFAST_FUZZ_RUNS=300 $(IN_JOBS) -m "$(HERE) and (slow or hypothesis)" --hypothesis-profile thorough $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
 	$(BIN)/python -m pytest -m browser $(if $(filter tests/%,$(ARGS)),,tests/browser) $(ARGS)
@@ -69,7 +76,7 @@ types: setup ## check types with mypy and pyright, both strict
 	$(BIN)/mypy
 	$(BIN)/python -m pyright
 
-check: test lint types ## exactly what CI runs
+check: test slow lint types ## exactly what CI runs
 
 bench: setup ## measure: the core, steps, stops, streams (6 minutes; `python -m bench.all` has the long runs too)
 	$(BIN)/python -m bench.all --short

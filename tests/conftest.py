@@ -95,7 +95,9 @@ LONGEST = (
 FILES_BETWEEN = 6
 """How many other files stand between two of them: those wait for most of their time, the others compute."""
 
-hypothesis_settings.register_profile("holdfast", deadline=None)  # a busy machine is no fault of the code
+# A busy machine is no fault of the code: no example has a deadline.
+hypothesis_settings.register_profile("holdfast", deadline=None, max_examples=15)
+hypothesis_settings.register_profile("thorough", deadline=None, max_examples=50)  # `make slow`
 hypothesis_settings.load_profile("holdfast")
 
 

@@ -162,6 +162,7 @@ def layer(module: str) -> int:
     return place
 
 
+@pytest.mark.slow
 def test_imports_point_downward_between_the_packages() -> None:
     inner = {name: path for name, path in MODULES.items() if name.startswith("holdfast.") and name not in TOP}
     inner.pop("holdfast.core")  # the folder itself
@@ -241,6 +242,7 @@ def test_the_core_works_without_temporal_and_openai() -> None:
     subprocess.run([sys.executable, "-c", hide + use], check=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_importing_does_nothing() -> None:
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SHIPPED if path.name != "__init__.py"]
     before = "import socket, builtins, os; "
@@ -250,6 +252,7 @@ def test_importing_does_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
 
 
+@pytest.mark.slow
 def test_files_and_functions_stay_small() -> None:
     for path in SHIPPED:
         assert len(path.read_text().splitlines()) <= FILE_LINES_MAX, path

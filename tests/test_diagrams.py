@@ -13,6 +13,9 @@ from holdfast.core.conversation.steps import CallStage, Outcome
 from holdfast.core.loop.agent_loop import AFTER
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def notes() -> Notes:
     """What the walk has seen."""

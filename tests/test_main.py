@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 SLOW_TO_LOAD = """
@@ -36,6 +38,7 @@ def test_ctrl_c_while_the_commands_are_loaded_prints_nothing(tmp_path: Path) -> 
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_it_is_a_module_too() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "--version"], cwd=ROOT, check=True, capture_output=True, text=True

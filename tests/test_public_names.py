@@ -41,6 +41,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert set(holdfast.__all__) <= set(dir(holdfast))
 
 
+@pytest.mark.slow
 def test_importing_it_brings_in_nothing_heavy() -> None:
     code = "import sys; from holdfast import *; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)

@@ -21,7 +21,7 @@ OFFLINE = (
 PARTS = {"script": "src", "img": "src", "link": "href", "source": "src", "iframe": "src"}
 """What a browser fetches by itself, and the attribute that says from where."""
 
-pytestmark = pytest.mark.timeout(SECONDS_MAX + 30)  # whichever test is the first builds the site
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS_MAX + 30)]  # whichever test is the first builds the site
 
 
 class Read(HTMLParser):

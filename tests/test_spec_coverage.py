@@ -66,6 +66,7 @@ def problems(row: Row) -> list[str]:
     return [f"{section}.{number}: {problem}" for problem in found]
 
 
+@pytest.mark.slow
 def test_every_row_names_tests_that_exist() -> None:
     found = [problem for row in rows_of(PAGE.read_text()) for problem in problems(row)]
     assert not found, "\n".join(found)

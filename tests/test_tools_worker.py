@@ -36,6 +36,7 @@ word_count = remote_tool(name="word_count", description="Count.", parameters={"t
 """
 
 
+@pytest.mark.slow
 async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or_agents(
     settings: Settings, serve: Serve, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or
     assert heard[0] == f"worker ready: {at}, task queue '{queue}', tools: where"
 
 
+@pytest.mark.slow
 def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "gpu_tools.py").write_text(MODULE.format(queue="gpu"))
     command = worker_command(replace(settings, task_queue="cpu"), ["gpu_tools"], tools_only=True)
@@ -71,6 +73,7 @@ def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, t
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_queue_that_only_a_remote_tool_names_is_refused_as_one_whose_code_is_elsewhere(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.program import SCRIPTS, Project, Running
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.temporal, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("temporal", "openai")

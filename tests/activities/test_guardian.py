@@ -17,6 +17,7 @@ from activities.guardian_link import GuardianLink
 from holdfast.client import Holdfast, Settings
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_guardian_that_could_not_be_started_again_is_tried_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ async def told(client: Holdfast, execution_id: str, chars: int) -> CallProgress:
             await asyncio.sleep(LOOK_SECONDS)  # nobody tells of a heartbeat
 
 
+@pytest.mark.slow
 async def test_the_heartbeats_tell_how_far_an_answer_has_come_and_the_history_does_not(serve: Serve) -> None:
     hold = Hold()
     async with serve([say(TEXT, pieces_max=3, usage=(7, 3), usage_in="every", hold=hold)]) as served:
@@ -128,6 +129,7 @@ async def test_an_agent_that_does_not_stream_runs_the_same(serve: Serve) -> None
     assert (state.final_response, state.usage) == (TEXT, USED)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_what_a_killed_worker_had_used_is_counted(serve: Serve) -> None:
     hold = Hold()

@@ -50,6 +50,7 @@ def records_of(settings: Settings) -> Records:
     return Records(Objects(settings.storage_place))
 
 
+@pytest.mark.slow
 async def test_an_execution_that_stands_alone_is_kept_with_all_its_steps(serve: Serve, settings: Settings) -> None:
     script = [calls(*(Call("look", {"number": at}) for at in range(3))) for _ in range(20)]
     async with serve([*script, say("seen")], [look]) as served:
@@ -111,6 +112,7 @@ def environment(served: Served, execution_id: str) -> ActivityEnvironment:
     return made
 
 
+@pytest.mark.slow
 async def test_a_session_reads_of_its_conversation_what_is_new(serve: Serve, settings: Settings) -> None:
     async with serve(long_answer) as served:
         chat = Chat(served.client, AGENT)

@@ -234,6 +234,7 @@ async def test_an_endpoint_that_says_nothing_more_after_its_end_keeps_the_connec
         assert len({each.client_port for each in endpoint.requests}) == 1
 
 
+@pytest.mark.slow
 async def test_a_hundred_megabytes_are_not_read_to_their_end() -> None:
     padding = b"data: " + json.dumps({"choices": [], "padding": "x" * 1_000_000}).encode() + b"\n\n"
     async with asking(Reply(body=(padding,) * 110)) as (endpoint, model):
@@ -243,6 +244,7 @@ async def test_a_hundred_megabytes_are_not_read_to_their_end() -> None:
     assert "bytes" in failure.message
 
 
+@pytest.mark.slow
 async def test_many_tiny_chunks_leave_the_worker_awake() -> None:
     beats = 0
 

@@ -68,6 +68,7 @@ async def in_process(agent: AgentDefinition, ids: tuple[str, str], turn: Reply) 
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("end", ["kill", "drain"])
 async def test_a_lost_workers_answer_is_resumed_by_another_one(
@@ -94,6 +95,7 @@ async def test_a_lost_workers_answer_is_resumed_by_another_one(
     assert_same_run(state, local, ignoring=UNEQUAL)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_gone_after_a_kill_is_asked_for_once_more(settings: Settings, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     lost = Reply(pieces_max=4, hang=True)
@@ -111,6 +113,7 @@ async def test_an_answer_that_is_gone_after_a_kill_is_asked_for_once_more(settin
     assert state.usage.total_tokens > USED.total_tokens, "the lost one was paid for as well"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "drain"])
 async def test_a_stop_while_no_worker_lives_cancels_it(settings: Settings, tmp_path: Path, end: str) -> None:
     async with FakeResponses([say(WORDS, pieces_max=4, hang=True)]) as endpoint:

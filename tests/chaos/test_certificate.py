@@ -24,6 +24,7 @@ SHORT = ("plain", "approval", "stream")
 MINUTES = float(os.environ.get("HOLDFAST_CERTIFICATE_MINUTES", "60"))
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_along_three_scenarios_breaks_no_rule() -> None:
     outcomes: list[Outcome] = []
     plan = Plan([SCENES[name] for name in SHORT], ["worker"], SEED, every=10, per_run=2)

@@ -24,6 +24,7 @@ SOUND = AgentDefinition(name="noter", tools=("note",), llm=LLM(model="sound"))
 DEATH_SECONDS_MAX = 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, PUSHED_SECONDS + 1], ids=["at once", "after its first heartbeat"])
 async def test_a_tool_that_kills_its_worker_every_time_ends_with_an_error_that_says_so(
     settings: Settings, tmp_path: Path, seconds: float
@@ -51,6 +52,7 @@ async def test_a_tool_that_kills_its_worker_every_time_ends_with_an_error_that_s
     assert error.message.startswith("the worker died 2 times while running this call, so it will not be retried; try")
 
 
+@pytest.mark.slow
 async def test_calls_beside_one_that_kills_its_worker_are_not_charged_and_it_is_begun_twice(
     settings: Settings, tmp_path: Path
 ) -> None:

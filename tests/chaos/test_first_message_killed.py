@@ -71,6 +71,7 @@ async def sent_again(agent: AgentHandle) -> str:
             return (await agent.answer(receipt)).final_response
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", ["worker", "server"])
 async def test_who_dies_while_a_session_is_looked_up_costs_its_first_message_nothing(
     settings: Settings, own: OwnServer, tmp_path: Path, dies: str

@@ -49,6 +49,7 @@ def effects(ledger: Path) -> list[str]:
     return [line for line, _ in lines]
 
 
+@pytest.mark.slow
 async def test_the_worker_is_killed_while_a_form_waits_and_another_goes_on_with_the_answers(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -83,6 +84,7 @@ def _is_gone(pid: int | None) -> bool:
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.slow
 async def test_a_day_later_another_worker_serves_and_the_call_goes_on(settings: Settings, tmp_path: Path) -> None:
     """The time of the server is skipped; the worker is another one, with another process of the MCP server."""
     program = Path(sys.executable).with_name("temporal-test-server")

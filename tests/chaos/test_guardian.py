@@ -53,6 +53,7 @@ async def begun(ledger: Ledger, name: str, times: int = 1) -> list[Entry]:
     return entries
 
 
+@pytest.mark.slow
 async def test_a_call_whose_worker_was_killed_is_begun_anew_at_once(settings: Settings, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("note", {"text": "one", "seconds": 2})), say("noted")]
@@ -71,6 +72,7 @@ async def test_a_call_whose_worker_was_killed_is_begun_anew_at_once(settings: Se
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "noted")
 
 
+@pytest.mark.slow
 async def test_a_tool_that_keeps_the_interpreters_lock_is_begun_once(settings: Settings, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("hog", {"seconds": SILENT_SECONDS}), Call("pay", {"amount": 5})), say("done")]
@@ -119,6 +121,7 @@ async def test_on_a_busy_machine_tools_that_keep_the_lock_are_begun_once_and_non
     assert ledger.count(name="hog", phase="started") == HOGS * HOG_RUNS, "none is begun twice"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_stops_as_it_should_leaves_no_guardian(settings: Settings, tmp_path: Path) -> None:
     async with FakeOpenAI([say("hello")]) as endpoint:
         client = await Holdfast.connect(settings)
@@ -130,6 +133,7 @@ async def test_a_worker_that_stops_as_it_should_leaves_no_guardian(settings: Set
             assert not alive(guardian)
 
 
+@pytest.mark.slow
 async def test_a_guardian_that_is_killed_is_replaced_by_one_that_knows_all(settings: Settings, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("note", {"text": "one", "seconds": 4})), say("noted")]
@@ -148,6 +152,7 @@ async def test_a_guardian_that_is_killed_is_replaced_by_one_that_knows_all(setti
     assert ledger.count(name="note", phase="finished") == 1
 
 
+@pytest.mark.slow
 async def test_what_a_dead_worker_had_in_its_cache_is_offered_to_every_worker(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -170,6 +175,7 @@ async def test_what_a_dead_worker_had_in_its_cache_is_offered_to_every_worker(
     assert not any(each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT for each in after)
 
 
+@pytest.mark.slow
 async def test_a_guardian_that_cannot_tell_of_a_death_waits_without_computing_and_ends(
     settings: Settings, tmp_path: Path
 ) -> None:

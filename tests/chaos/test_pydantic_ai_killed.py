@@ -37,6 +37,7 @@ COUNTED = {"usage", "cost", "overhead"}
 """Where the lost attempt counts, which the run in-process does not have."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "before"), [(CHAT, 0), (ANTHROPIC, 101)], ids=["OpenAI", "Anthropic"])
 async def test_a_worker_killed_in_an_answer_of_pydantic_ai_loses_and_repeats_nothing(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, before: int

@@ -36,6 +36,7 @@ print(len(noted))
 """
 
 
+@pytest.mark.slow
 async def test_a_script_whose_worker_is_killed_ten_times_makes_the_same_forty_calls_once_each(
     settings: Settings, tmp_path: Path
 ) -> None:

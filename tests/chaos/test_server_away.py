@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(150)]
 SECONDS_MAX = 100
 
 
+@pytest.mark.slow
 def test_a_worker_that_starts_while_the_server_is_away_waits_for_it_and_says_so(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_worker_that_starts_while_the_server_is_away_waits_for_it_and_says_so(
         process.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_wait_for_ever(settings: Settings) -> None:
     here = replace(settings, address="127.0.0.1:1")
     heard: queue.Queue[str] = queue.Queue()
@@ -48,6 +50,7 @@ def test_a_worker_does_not_wait_for_ever(settings: Settings) -> None:
         process.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("became", ["removed", "replaced"])
 async def test_a_server_whose_database_is_taken_away_ends_and_says_why(tmp_path: Path, became: str) -> None:
     with EmbeddedServer.start(tmp_path, port=0, ui_port=0) as server:

@@ -77,6 +77,7 @@ def own(tmp_path: Path) -> Generator[OwnServer]:
     own.server.stop()
 
 
+@pytest.mark.slow
 async def test_a_server_killed_under_thirty_runs_loses_none_of_them(
     settings: Settings, own: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def answering(request: dict[str, Any]) -> Reply:
     return say(f"re {request['messages'][-1]['content']}", delay_seconds=0.3)
 
 
+@pytest.mark.slow
 async def test_a_server_killed_under_twenty_sessions_loses_no_message(
     settings: Settings, own: OwnServer, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ async def test_a_server_frozen_for_some_seconds_goes_on(settings: Settings, own:
     assert len(serving.endpoint.requests) <= 2
 
 
+@pytest.mark.slow
 async def test_a_deadline_that_passes_while_everything_is_down_stops_the_run_before_another_model_call(
     settings: Settings, own: OwnServer, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ EVENTS_MAX = 190
 """More than they have."""
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_in_a_session_loses_no_message_and_asks_nothing_again(
     settings: Settings, tmp_path: Path
 ) -> None:

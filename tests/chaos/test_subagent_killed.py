@@ -47,6 +47,7 @@ def plays(request: dict[str, Any]) -> Reply:
     return calls(note, delay_seconds=0.2) if number < 2 else say("noted", delay_seconds=0.2)
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_while_a_subagent_runs_loses_and_repeats_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:

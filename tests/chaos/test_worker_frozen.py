@@ -29,6 +29,7 @@ RUNS = 10
 OTHER_CLOCK = Path(__file__).with_name("other_clock.c")
 
 
+@pytest.mark.slow
 async def test_a_worker_frozen_beyond_its_heartbeats_loses_the_call_and_its_late_answer_counts_for_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ async def test_three_frozen_workers_with_open_polls_fail_no_run_while_a_healthy_
     assert Ledger(ledger).count(name="note", phase="started") == RUNS, "what a frozen worker was given it never began"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(which("cc") is None, reason="the wrong clock is written in C; no compiler is here")
 @pytest.mark.parametrize("hours", [HOURS_OFF, -HOURS_OFF])
 async def test_a_worker_whose_clock_is_hours_off_keeps_every_time_limit(

@@ -78,6 +78,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_at_any_event_of_the_history_loses_and_repeats_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ async def test_a_worker_killed_at_any_event_of_the_history_loses_and_repeats_not
     assert len(set(killed_at)) == len(KILL_AT) >= 10
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_while_every_step_goes_on_in_a_new_run_loses_and_repeats_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
     assert "unknown" in state.messages[2].content
 
 
+@pytest.mark.slow
 async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model_call(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -184,6 +187,7 @@ async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model
     assert state.usage.estimated_tokens > 0, "the attempt that was lost counts as well"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "drain"])
 async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(
     settings: Settings, tmp_path: Path, end: str
@@ -202,6 +206,7 @@ async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(
     assert state.usage.estimated_tokens > 0, "the attempt that was lost counts as well"
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_in_the_middle_of_a_streamed_answer_is_no_part_of_the_answer(
     settings: Settings, tmp_path: Path
 ) -> None:

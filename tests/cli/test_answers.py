@@ -63,6 +63,7 @@ def asked(serve: Serve, settings: Settings, tmp_path: Path) -> Starting:
     return starting
 
 
+@pytest.mark.slow
 async def test_a_form_is_filled_in_with_options(asked: Starting) -> None:
     async with asked("theatre_book", "How many seats for Hamlet?", show="Hamlet") as run:
         shown = await run.does("show", run.run)
@@ -94,6 +95,7 @@ async def test_a_form_is_filled_in_with_options(asked: Starting) -> None:
     assert next((each.action, each.by) for each in execution.inputs) == ("accept", "ann")
 
 
+@pytest.mark.slow
 async def test_a_terminal_asks_for_one_field_after_another(asked: Starting) -> None:
     def types(project: Project, run: str) -> int:
         with terminal(project, "answer", run) as screen:
@@ -118,6 +120,7 @@ async def test_a_terminal_asks_for_one_field_after_another(asked: Starting) -> N
     assert [line.rsplit(" ", 1)[0] for line in noted(run.ledger)] == ["asks seats", "asks sure", "booked 3"]
 
 
+@pytest.mark.slow
 async def test_a_link_is_shown_and_opened(asked: Starting) -> None:
     async with asked("theatre_consent", "Allow access") as run:
         refused = await run.does("answer", run.run)
@@ -129,6 +132,7 @@ async def test_a_link_is_shown_and_opened(asked: Starting) -> None:
     assert state.steps[0].tool_executions[0].result == "accept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note_too", [True, False])
 async def test_a_form_that_needs_no_values_is_not_accepted_unseen(asked: Starting, *, note_too: bool) -> None:
     async with asked("theatre_agree", "Delete everything?", note_too=note_too) as run:
@@ -144,6 +148,7 @@ async def test_a_form_that_needs_no_values_is_not_accepted_unseen(asked: Startin
     assert state.steps[0].tool_executions[0].result == "{}"
 
 
+@pytest.mark.slow
 async def test_a_terminal_asks_whether_a_form_without_fields_is_accepted(asked: Starting) -> None:
     def types(project: Project, run: str, answer: str) -> int:
         with terminal(project, "answer", run) as screen:

@@ -75,6 +75,7 @@ def test_a_call_that_nobody_has_looked_at_is_shown_whole_and_not_approved(
     assert len(asyncio.run(client.state(waiting)).waiting_calls) == 1
 
 
+@pytest.mark.slow
 def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(
     project: Project, client: Holdfast, waiting: str
 ) -> None:
@@ -98,6 +99,7 @@ def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["42"]
 
 
+@pytest.mark.slow
 def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other(
     project: Project, client: Holdfast, waiting: str
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["42"]
 
 
+@pytest.mark.slow
 def test_what_waits_is_listed_over_all_runs(project: Project, client: Holdfast, waiting: str) -> None:
     listed = until_listed(project, waiting)
     (example,) = examples("holdfast waiting")
@@ -132,6 +135,7 @@ def test_what_waits_is_listed_over_all_runs(project: Project, client: Holdfast, 
     assert project.run("waiting", "--limit", "0").code == 2
 
 
+@pytest.mark.slow
 def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project, client: Holdfast) -> None:
     root = asyncio.run(client.start("boss", "multiply"))
     looks = (project.run("show", root) for _ in range(LOOKS_MAX))
@@ -149,6 +153,7 @@ def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project,
     assert "subagents_waiting" not in project.run("show", root, "--json").document
 
 
+@pytest.mark.slow
 def test_show_of_a_session_tells_which_calls_wait(project: Project, client: Holdfast) -> None:
     agent_id = str(uuid4())
     assert project.run("send", agent_id, "multiply", "--agent", "careful", "--no-wait").code == 0
@@ -178,6 +183,7 @@ def test_a_call_can_be_approved_with_other_arguments(project: Project, client: H
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["4"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # ten processes, one after another
 def test_every_view_tells_what_was_asked_what_ran_by_whom_and_when(
     project: Project, client: Holdfast, waiting: str
@@ -213,6 +219,7 @@ def test_every_view_tells_what_was_asked_what_ran_by_whom_and_when(
     )
 
 
+@pytest.mark.slow
 def test_an_edit_that_breaks_the_tools_schema_is_refused_by_name_and_the_call_waits_on(
     project: Project, client: Holdfast, waiting: str
 ) -> None:
@@ -233,6 +240,7 @@ def test_a_denied_call_does_not_run_and_the_model_is_told_why(project: Project, 
     assert (execution.outcome, "denied by ann: not today" in execution.answer.text) == ("denied", True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, client: Holdfast, waiting: str) -> None:
     (call,) = asyncio.run(client.state(waiting)).waiting_calls
     wrong = project.run("approve", waiting, "call_of_another_step")
@@ -248,6 +256,7 @@ def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, cli
     assert (late.code, late.err) == (7, f"error: nothing waits; run {waiting} has ended (completed)\n")
 
 
+@pytest.mark.slow
 def test_the_id_of_an_agent_means_the_run_that_it_has_under_way(project: Project) -> None:
     agent_id = str(uuid4())
     assert project.run("send", agent_id, "multiply", "--agent", "warden", "--no-wait").code == 0

@@ -234,6 +234,7 @@ def test_bad_input_is_told_in_one_line_and_starts_nothing(here: Project, name: s
         check_json(asking.run(*command, "--json", said=expected.said, seconds_max=90), plain)
 
 
+@pytest.mark.slow
 def test_an_id_in_use_is_told_in_one_line(here: Project) -> None:
     taken = start_id(here)
     plain, as_json = refused_on(here, "taken id", {}).both(*run("assistant", QUESTION, "--id", taken))
@@ -269,6 +270,7 @@ def test_a_module_that_cannot_be_served_is_told_in_one_line(here: Project, modul
         assert words.casefold() in line.casefold()
 
 
+@pytest.mark.slow
 def test_dev_tells_what_its_worker_cannot_serve_and_leaves_no_server(own: Project) -> None:
     plain, as_json = own.both(*DEV, "--import", "nowhere")
     assert not (own.folder / "data" / "server.json").exists()

@@ -40,6 +40,7 @@ async def gone(client: Holdfast, workflow_id: str) -> None:
             await asyncio.sleep(0.5)  # the server has no event for it
 
 
+@pytest.mark.slow
 async def test_a_run_and_a_message_say_that_no_build_is_current_and_go_on_once_one_is(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_run_and_a_message_say_that_no_build_is_current_and_go_on_once_o
             assert (ended.code, ended.out) == (0, "v1\n"), ended
 
 
+@pytest.mark.slow
 async def test_who_waits_for_a_build_that_is_gone_is_told_which_and_how_to_move_what_waits(
     settings: Settings, tmp_path: Path
 ) -> None:

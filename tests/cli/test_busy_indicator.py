@@ -73,6 +73,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_a_line_of_a_worker_that_starts_ends_what_is_said_of_its_start() -> None:
     shown = on_terminal(WARNED)
     before, warning, after = shown.partition("warning: no docker")
@@ -82,6 +83,7 @@ def test_a_line_of_a_worker_that_starts_ends_what_is_said_of_its_start() -> None
     assert "ended:" in after
 
 
+@pytest.mark.slow
 def test_what_takes_its_time_says_so_and_leaves_no_trace() -> None:
     shown = on_terminal(SLOW.format(quiet=0.05))
     assert "counting [red]stars[/red] …" in shown
@@ -89,6 +91,7 @@ def test_what_takes_its_time_says_so_and_leaves_no_trace() -> None:
     assert "\x1b[2K" in shown, "the line is cleared before the answer"
 
 
+@pytest.mark.slow
 def test_what_is_quick_says_nothing() -> None:
     assert on_terminal(SLOW.format(quiet=30)) == "answer\r\n"
     assert "counting" not in on_terminal(SLOW.format(quiet=0.05), TERM="dumb")
@@ -103,6 +106,7 @@ def test_nothing_is_said_where_nobody_looks(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["nonsense"]])
 def test_no_color_leaves_no_codes(arguments: list[str]) -> None:
     shows = f"import sys; from holdfast.cli.main import main; sys.argv = ['holdfast', *{arguments!r}]; main()"
@@ -121,6 +125,7 @@ def test_a_run_tells_what_it_waits_for(project: Project, dev: Running) -> None: 
     assert project.run("stop", execution_id).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 def test_colours_are_for_terminals_that_want_them(project: Project, dev: Running) -> None:  # noqa: ARG001  # its server
     execution_id = start_id(project)

@@ -87,6 +87,7 @@ def problem(words: tuple[str, ...], code: int, ended: Ended) -> str | None:
     return None if documents and (not failed or "error" in documents[-1]) else told
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.timeout(300)
 def test_every_call_ends_as_documented(project: Project, dev: Running, tmp_path: Path) -> None:  # noqa: ARG001  # its server
@@ -108,6 +109,7 @@ def test_every_call_ends_as_documented(project: Project, dev: Running, tmp_path:
     assert sorted(each.suffix for each in tmp_path.iterdir()) == [".html", ".json", ".json", ".md", ".txt"]
 
 
+@pytest.mark.slow
 def test_the_program_starts_without_what_only_some_commands_need() -> None:
     told = "import sys, holdfast.cli.main; print(*{each.partition('.')[0] for each in sys.modules})"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=90, check=True)

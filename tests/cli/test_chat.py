@@ -35,6 +35,7 @@ def met(screen: Terminal) -> str:
 # --- pipes
 
 
+@pytest.mark.slow
 def test_each_line_of_a_pipe_is_a_message_and_its_answer_a_line(project: Project) -> None:
     ended = project.run("chat", "clerk", said="one\n\n  two \n")
     assert (ended.code, ended.out) == (0, "1: one\n2:   two \n")
@@ -42,6 +43,7 @@ def test_each_line_of_a_pipe_is_a_message_and_its_answer_a_line(project: Project
     assert (again.code, again.out, id_in(again.err)) == (0, "3: three\n", id_in(ended.err))
 
 
+@pytest.mark.slow
 def test_chat_gives_a_line_of_json_for_each_message(project: Project) -> None:
     ended = project.run("chat", "clerk", "--json", said="one\nmultiply\n")
     told = [json.loads(line) for line in ended.out.splitlines()]
@@ -50,6 +52,7 @@ def test_chat_gives_a_line_of_json_for_each_message(project: Project) -> None:
     assert {each["agent_id"] for each in told} == {id_in(ended.err)}
 
 
+@pytest.mark.slow
 def test_metadata_of_a_chat_go_with_each_of_its_messages(project: Project) -> None:
     given = ("--metadata", "customer=c-17", "--metadata", "vip=true")
     ended = project.run("chat", "clerk", "--json", *given, said="one\ntwo\n")
@@ -69,6 +72,7 @@ def files_of(client: Holdfast, agent_id: str) -> list[list[str]]:
     return [[file.name for file in each.files] for each in messages if each.role == "user"]
 
 
+@pytest.mark.slow
 def test_a_file_goes_with_the_first_message_of_a_pipe(project: Project, client: Holdfast) -> None:
     (project.folder / "paper.pdf").write_bytes(pdf(2))
     ended = project.run("chat", "clerk", "--attach", "paper.pdf", said="one\ntwo\n")
@@ -79,6 +83,7 @@ def test_a_file_goes_with_the_first_message_of_a_pipe(project: Project, client: 
     assert "nothing.pdf cannot be attached" in refused.err
 
 
+@pytest.mark.slow
 def test_files_are_attached_and_dropped_within_a_conversation(project: Project, client: Holdfast) -> None:
     (project.folder / "paper.pdf").write_bytes(pdf(2))
     (project.folder / "my notes.csv").write_text("a,b\n")
@@ -107,6 +112,7 @@ def test_files_are_attached_and_dropped_within_a_conversation(project: Project, 
     assert files_of(client, agent_id) == [["paper.pdf", "my notes.csv"], []]
 
 
+@pytest.mark.slow
 def test_a_new_agent_works_for_the_tenant_that_is_named_and_an_existing_one_for_no_other(project: Project) -> None:
     ended = project.run("chat", "clerk", "--json", "--tenant", "acme", said="one\n")
     agent = id_in(ended.err)
@@ -134,6 +140,7 @@ def failed(project: Project, *options: str) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 def test_what_comes_to_no_answer_ends_a_pipe_with_its_exit_code(project: Project) -> None:
     plain = failed(project)
     assert plain.out == "1: one\n", "the third line is not sent"
@@ -150,6 +157,7 @@ def test_chat_says_which_agent_it_needs(project: Project) -> None:
 # --- a terminal
 
 
+@pytest.mark.slow
 def test_a_conversation_in_a_terminal_goes_on_where_it_was_left(project: Project) -> None:
     with terminal(project, "chat", "clerk") as screen:
         agent_id = met(screen)
@@ -170,6 +178,7 @@ def test_a_conversation_in_a_terminal_goes_on_where_it_was_left(project: Project
     assert project.run("chat", "--id", agent_id, said="three").out == "3: three\n"
 
 
+@pytest.mark.slow
 def test_a_call_that_waits_is_asked_about_in_place(project: Project) -> None:
     with terminal(project, "chat", "warden") as screen:
         met(screen)
@@ -197,6 +206,7 @@ def test_a_call_that_waits_is_asked_about_in_place(project: Project) -> None:
         screen.prompts()
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_what_runs_and_what_was_typed_meanwhile_has_its_turn(project: Project) -> None:
     with terminal(project, "chat", "clerk") as screen:
         met(screen)
@@ -213,6 +223,7 @@ def test_ctrl_c_stops_what_runs_and_what_was_typed_meanwhile_has_its_turn(projec
         assert screen.ended() == 130
 
 
+@pytest.mark.slow
 def test_what_one_types_stands_apart_from_what_streams_in(project: Project) -> None:
     with terminal(project, "chat", "clerk") as screen:
         met(screen)
@@ -240,6 +251,7 @@ def test_what_one_types_stands_apart_from_what_streams_in(project: Project) -> N
         assert screen.ended() == 130
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves(project: Project) -> None:
     with terminal(project, "chat", "clerk") as screen:
         agent_id = met(screen)
@@ -253,6 +265,7 @@ def test_a_second_ctrl_c_leaves(project: Project) -> None:
     assert project.run("session", "close", agent_id, "--stop").code == 0
 
 
+@pytest.mark.slow
 def test_a_message_is_refused_while_something_runs_where_that_was_asked_for(project: Project) -> None:
     with terminal(project, "chat", "clerk", "--while-running", "reject") as screen:
         met(screen)
@@ -265,6 +278,7 @@ def test_a_message_is_refused_while_something_runs_where_that_was_asked_for(proj
         screen.prompts()
 
 
+@pytest.mark.slow
 def test_what_others_say_is_shown_and_leaves_what_is_being_typed(project: Project) -> None:
     with terminal(project, "chat", "clerk") as screen:
         agent_id = met(screen)
@@ -282,6 +296,7 @@ def test_what_others_say_is_shown_and_leaves_what_is_being_typed(project: Projec
         assert screen.ended() == 7
 
 
+@pytest.mark.slow
 def test_a_call_that_somebody_else_decides_about_is_asked_about_no_more(project: Project) -> None:
     with terminal(project, "chat", "warden") as screen:
         met(screen)
@@ -294,6 +309,7 @@ def test_a_call_that_somebody_else_decides_about_is_asked_about_no_more(project:
         screen.prompts()
 
 
+@pytest.mark.slow
 def test_a_closed_session_is_not_talked_with(project: Project) -> None:
     agent_id = id_in(project.run("chat", "clerk", said="one").err)
     project.run("session", "close", agent_id)

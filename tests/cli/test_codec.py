@@ -41,6 +41,7 @@ def test_a_key_file_is_made_once(here: Project) -> None:
     assert [key.id for key in KeyRing.read(here.folder / "keys").keys] == ["first"]
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 def test_an_encrypted_run_is_read_with_the_key_or_through_the_codec_server(own: Project) -> None:
     assert own.run("codec-key", "keys", "--id", "first").code == 0
@@ -92,6 +93,7 @@ def history(address: str, execution_id: str, *codec: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout
 
 
+@pytest.mark.slow
 def test_a_codec_server_draws_a_token_and_tells_what_is_wrong(here: Project) -> None:
     with here.started("codec-server", "--port", "0", "--ui-origin", "http://ui.example:8233") as server:
         told = server.heard("endpoint").split()[-1]

@@ -47,6 +47,7 @@ async def note_of_another(settings: Settings) -> str:
         await asyncio.to_thread(process.stop)
 
 
+@pytest.mark.slow
 async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_runs_wait_for(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
     assert [line.split()[:2] for line in sorted(shown.out.splitlines()[2:])] == [["v0", "inactive"], ["v1", "ramping"]]
 
 
+@pytest.mark.slow
 async def test_draining_says_what_is_open_until_nothing_is(settings: Settings, tmp_path: Path) -> None:
     deploy, gate = Deploy(settings, tmp_path), tmp_path / "open"
     async with FakeOpenAI(answering()) as endpoint, worker(settings, endpoint, "v1"):

@@ -31,6 +31,7 @@ sys.stdout = DeadlyOutput()
 """
 
 
+@pytest.mark.slow
 @linux_only
 def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> None:
     with own.cold.started(*DEV, "--import", "my_tools") as dev:
@@ -66,6 +67,7 @@ def test_dev_says_where_it_serves_as_json_and_ends_cleanly_on_sigterm(own: Proje
     assert (ended.document["data_dir"], ended.document["attached"]) == (str(own.folder / "data"), False)
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_second_dev_on_the_directory_uses_the_first_ones_server_and_leaves_it_alone(
     project: Project, dev: Running
@@ -80,6 +82,7 @@ def test_a_second_dev_on_the_directory_uses_the_first_ones_server_and_leaves_it_
     assert project.run("run", "assistant", "what is six times seven?").code == 0
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> None:
     killed = worker_of(dev)
@@ -91,6 +94,7 @@ def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> Non
     assert project.run("run", "assistant", "what is six times seven?").code == 0
 
 
+@pytest.mark.slow
 @linux_only
 @pytest.mark.timeout(400)
 def test_a_worker_that_always_dies_is_given_up_and_the_server_goes_on(own: Project) -> None:
@@ -108,6 +112,7 @@ def test_a_worker_that_always_dies_is_given_up_and_the_server_goes_on(own: Proje
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.slow
 @linux_only
 @pytest.mark.timeout(240)
 def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Project) -> None:
@@ -123,6 +128,7 @@ def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Pr
         assert server_of(dev) == server
 
 
+@pytest.mark.slow
 @linux_only
 @pytest.mark.parametrize("victim", ["dev", "server"])
 def test_nothing_is_left_when_dev_or_its_server_is_killed(own: Project, victim: str) -> None:
@@ -137,6 +143,7 @@ def test_nothing_is_left_when_dev_or_its_server_is_killed(own: Project, victim: 
         assert ended.err.splitlines()[-1].startswith("error: the Temporal server has ended; its log is in ")
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_second_ctrl_c_does_not_wait_for_a_tool_under_way_and_leaves_nothing(own: Project) -> None:
     with own.cold.dev() as dev:
@@ -170,6 +177,7 @@ def test_a_setting_of_a_worker_is_an_option_that_wins_over_its_variable(own: Pro
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 
+@pytest.mark.slow
 def test_dev_takes_the_queue_of_workspaces_and_its_agents_may_have_any_backend(own: Project) -> None:
     coder = "name: coder\nsystem_prompt: Make the tests pass.\nworkspace: {backend: docker}\n"
     (own.folder / "agents" / "coder.yaml").write_text(coder)
@@ -182,6 +190,7 @@ def test_dev_takes_the_queue_of_workspaces_and_its_agents_may_have_any_backend(o
     assert "`--workspace-queue QUEUE`" in refused.err
 
 
+@pytest.mark.slow
 def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     with project.cold.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:

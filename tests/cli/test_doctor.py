@@ -94,6 +94,7 @@ def test_an_agent_whose_tools_the_worker_lacks_is_told_with_the_nearest_name(
     assert "names the tool 'multipli', which is not there; did you mean 'multiply'?" in lines["tools"]["found"]
 
 
+@pytest.mark.slow
 def test_a_plain_server_without_a_worker_is_told_with_every_remedy(here: Project) -> None:
     lines = looked(here, errors={"workflow worker", "activity worker"})
     assert levels(lines, "warning") == {"search attributes", "server settings", "web access", "model endpoint"}
@@ -106,6 +107,7 @@ def test_a_plain_server_without_a_worker_is_told_with_every_remedy(here: Project
     assert not (here.folder / ".holdfast").exists(), "looking makes nothing"
 
 
+@pytest.mark.slow
 def test_everything_on_this_machine_can_be_broken_at_once(here: Project) -> None:
     (here.folder / "data").write_text("in the way")
     (here.folder / "objects").write_text("in the way")
@@ -174,6 +176,7 @@ def test_a_wrong_address_and_a_wrong_setting_are_told_with_what_decided_them(her
     assert "Connection refused" in lines["server"]["found"]
 
 
+@pytest.mark.slow
 def test_parts_that_are_not_installed_are_told_with_what_installs_them(here: Project) -> None:
     hide = "import sys; sys.modules.update(temporalio=None, obstore=None, openai=None, cryptography=None); "
     use = "sys.argv[1:] = ['doctor', '--json']; from holdfast.cli.main import main; main()"
@@ -198,6 +201,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_package_that_is_slow_to_import_takes_no_checks_time(here: Project) -> None:
     (here.folder / "mcp.yaml").write_text('servers: {gone: {url: "http://127.0.0.1:9/mcp"}}')
     slow = replace(here, program=Path(sys.executable))

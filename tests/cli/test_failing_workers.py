@@ -12,6 +12,7 @@ pytestmark = pytest.mark.temporal
 WAIT_SECONDS_MAX = 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queue", "told"),
     [

@@ -36,6 +36,7 @@ def broken(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory)
         yield Broken(own, dev)
 
 
+@pytest.mark.slow
 def test_whoever_follows_a_run_sees_why_it_does_not_begin(broken: Broken) -> None:
     project = broken.project
     with project.started("run", "asker", "hello") as running:

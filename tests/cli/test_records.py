@@ -29,6 +29,7 @@ def records(project: Project, agent_id: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_records_lists_an_agents_runs_the_newest_first(project: Project, told: str) -> None:
     found = records(project, told)
     assert [(each["number"], each["task"], each["answer"]) for each in found] == [
@@ -41,6 +42,7 @@ def test_records_lists_an_agents_runs_the_newest_first(project: Project, told: s
     assert project.run("records", told, "--limit", "0").code == 2
 
 
+@pytest.mark.slow
 def test_a_record_tells_what_became_of_a_run(project: Project, told: str) -> None:
     execution_id = records(project, told)[0]["execution_id"]
     plain, as_json = project.both("record", execution_id)
@@ -72,6 +74,7 @@ def test_a_record_that_is_not_there_has_its_exit_code(project: Project, dev: Run
     assert len(plain.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_from_a_run_and_leaves_the_agent_alone(project: Project, told: str) -> None:
     first = records(project, told)[1]["execution_id"]
     chosen = str(uuid4())
@@ -104,6 +107,7 @@ def test_rewind_has_an_agent_go_on_from_where_it_was(project: Project) -> None:
     assert project.run("rewind", agent_id, first, "--steps", "99").code != 0
 
 
+@pytest.mark.slow
 def test_tree_shows_a_run_with_its_subagents(project: Project) -> None:
     execution_id = project.run("run", "lead", "what?", "--json").document["execution_id"]
     plain, as_json = project.both("tree", execution_id)

@@ -91,6 +91,7 @@ def test_run_reads_the_question_from_standard_input(project: Project, client: Ho
     assert asyncio.run(client.state(ended.document["execution_id"])).messages[0].content == question
 
 
+@pytest.mark.slow
 def test_run_and_send_attach_files(project: Project, client: Holdfast) -> None:
     (project.folder / "paper.pdf").write_bytes(pdf(2))
     (project.folder / "notes.csv").write_text("a,b\n")
@@ -116,6 +117,7 @@ def test_run_takes_a_definition_file(project: Project) -> None:
     assert (ended.code, ended.document["final_response"]) == (0, "42")
 
 
+@pytest.mark.slow
 def test_run_goes_on_from_an_exported_run(project: Project) -> None:
     first = project.run("run", "clerk", "one", "--json").document
     assert project.run("export", first["execution_id"], "-o", "first.json").code == 0
@@ -126,6 +128,7 @@ def test_run_goes_on_from_an_exported_run(project: Project) -> None:
     assert (silent.code, "give a question" in silent.document["error"]["message"]) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_step_limit_stops_the_run(project: Project) -> None:
     plain, as_json = project.both("run", "assistant", QUESTION, "--max-steps", "1")
     assert (plain.code, plain.err, as_json.code, as_json.err) == (3, "", 3, "")
@@ -134,6 +137,7 @@ def test_a_step_limit_stops_the_run(project: Project) -> None:
     assert "stopped (steps_limit: " in plain.out
 
 
+@pytest.mark.slow
 def test_a_time_limit_stops_a_model_call_under_way(project: Project) -> None:
     plain, as_json = project.both("run", "slow", QUESTION, "--max-seconds", "0.5")
     assert (plain.code, plain.err, as_json.code, as_json.err) == (3, "", 3, "")
@@ -143,6 +147,7 @@ def test_a_time_limit_stops_a_model_call_under_way(project: Project) -> None:
     assert max(plain.seconds, as_json.seconds) < 60, "the answer would take two minutes"
 
 
+@pytest.mark.slow
 def test_what_had_come_of_an_answer_is_kept(project: Project, client: Holdfast) -> None:
     ids = str(uuid4()), str(uuid4())
     with (
@@ -177,6 +182,7 @@ def test_a_token_limit_stops_the_run(project: Project) -> None:
     assert (told.code, told.document["stop_reason"]) == (3, "token_limit")
 
 
+@pytest.mark.slow
 def test_a_failed_run_says_why_in_one_line(project: Project) -> None:
     plain, as_json = project.both("run", "refused", QUESTION)
     assert (plain.code, as_json.code, as_json.err) == (4, 4, "")
@@ -228,6 +234,7 @@ def test_stop_gives_json(project: Project, under_way: str) -> None:
     assert ended.document == {"execution_id": under_way, "stop_requested": True}
 
 
+@pytest.mark.slow
 def test_stop_of_a_run_that_has_ended_is_no_error(project: Project, finished: str) -> None:
     plain, as_json = project.both("stop", finished)
     assert (plain.code, plain.out, plain.err) == (0, f"run {finished} had already ended\n", "")
@@ -250,6 +257,7 @@ def test_show_tells_what_run_told(project: Project, finished: str) -> None:
     assert (state.status, state.final_response, state.step_count) == (ExecutionStatus.COMPLETED, "42", told["steps"])
 
 
+@pytest.mark.slow
 def test_list_gives_what_is_under_way_first_then_the_latest_to_end(project: Project, finished: str) -> None:
     latest = project.run("run", "assistant", QUESTION, "--json").document["execution_id"]
     plain, as_json = project.both("list", "--limit", "1000")

@@ -19,6 +19,7 @@ def told(command: str) -> str:
     return f"{command}; echo code $?; sleep 60"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unserved")  # begun early, judged later
 def test_a_watched_run_is_a_live_tree_that_fits_any_terminal(project: Project) -> None:
     execution_id, quick = start_id(project, "desk", *LIMITS), start_id(project)
@@ -68,6 +69,7 @@ def test_ctrl_c_leaves_the_run_alone_and_an_absent_worker_is_told_of(
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
 
 
+@pytest.mark.slow
 def test_top_shows_what_is_under_way_and_leaves_the_terminal_as_it_was(project: Project) -> None:
     execution_id = start_id(project, "careful", *LIMITS)
     query = "HoldfastAgent = 'careful'"

@@ -41,6 +41,7 @@ def view(project: Project, agent_id: str, action: str = "show", *options: str) -
 # --- send
 
 
+@pytest.mark.slow
 def test_send_makes_the_agent_and_prints_its_answer_alone(project: Project, agent_id: str) -> None:
     first = sent(project, agent_id, "one")
     assert (first.code, first.out, first.err) == (0, "1: one\n", "")
@@ -54,12 +55,14 @@ def test_send_gives_the_outcome_as_json(project: Project, agent_id: str) -> None
     assert (told["agent_id"], told["message_id"], told["final_response"]) == (agent_id, "m1", "it is 42")
 
 
+@pytest.mark.slow
 def test_the_same_message_twice_is_one_message(project: Project, agent_id: str) -> None:
     first, second = (sent(project, agent_id, "one", "--message-id", "m1", "--json").document for _ in range(2))
     assert first == second
     assert view(project, agent_id)["executions"] == 1
 
 
+@pytest.mark.slow
 def test_send_without_waiting_prints_the_receipt(project: Project, busy: str) -> None:
     plain = sent(project, busy, "two", "--no-wait", "--message-id", "m2")
     assert (plain.code, plain.out) == (0, "message m2: waits for its turn\n")
@@ -69,6 +72,7 @@ def test_send_without_waiting_prints_the_receipt(project: Project, busy: str) ->
     view(project, busy, "close", "--stop")
 
 
+@pytest.mark.slow
 def test_send_says_what_a_run_came_to_with_its_exit_code(project: Project, agent_id: str) -> None:
     plain = sent(project, agent_id, "fail")
     assert (plain.code, plain.out) == (4, "")
@@ -90,6 +94,7 @@ def test_send_to_an_agent_that_is_not_there_says_what_is_missing(project: Projec
 # --- sessions
 
 
+@pytest.mark.slow
 def test_sessions_lists_agents_with_what_they_have_done(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     plain, as_json = project.both("sessions", "--limit", "100")
@@ -101,6 +106,7 @@ def test_sessions_lists_agents_with_what_they_have_done(project: Project, agent_
     assert row[1:5] == ["clerk", "idle", "1", "0"]
 
 
+@pytest.mark.slow
 def test_sessions_takes_a_query(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     found = project.run("sessions", "--query", "HoldfastAgent = 'nobody'", "--json")
@@ -115,6 +121,7 @@ def test_sessions_takes_a_query(project: Project, agent_id: str) -> None:
 # --- session
 
 
+@pytest.mark.slow
 def test_session_shows_what_an_agent_is(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     told = view(project, agent_id)
@@ -123,6 +130,7 @@ def test_session_shows_what_an_agent_is(project: Project, agent_id: str) -> None
         assert project.run(*command, agent_id).out.startswith(f"agent {agent_id} (clerk): idle\n")
 
 
+@pytest.mark.slow
 def test_session_show_lists_what_happened_to_an_agent(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one", "--message-id", "m1")
     view(project, agent_id, "suspend")
@@ -139,6 +147,7 @@ def test_session_show_lists_what_happened_to_an_agent(project: Project, agent_id
     assert lines[3].endswith("SessionChanged llm")
 
 
+@pytest.mark.slow
 def test_session_stop_ends_what_runs(project: Project, busy: str) -> None:
     assert view(project, busy, "stop", "--reason", "enough")["status"] in ("running", "idle")
     told = sent(project, busy, "two", "--json").document
@@ -146,6 +155,7 @@ def test_session_stop_ends_what_runs(project: Project, busy: str) -> None:
     assert [each["status"] for each in project.run("records", busy, "--json").document] == ["completed", "stopped"]
 
 
+@pytest.mark.slow
 def test_stop_takes_an_agent_and_names_the_run_it_stops(project: Project, busy: str) -> None:
     running = view(project, busy)["running_id"]
     ended = project.run("stop", busy, "--json")
@@ -155,6 +165,7 @@ def test_stop_takes_an_agent_and_names_the_run_it_stops(project: Project, busy: 
     assert (idle.code, idle.out) == (0, f"agent {busy} has no run under way\n")
 
 
+@pytest.mark.slow
 def test_a_suspended_session_lets_messages_wait_until_it_is_resumed(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     assert view(project, agent_id, "suspend")["status"] == "suspended"
@@ -164,12 +175,14 @@ def test_a_suspended_session_lets_messages_wait_until_it_is_resumed(project: Pro
     assert sent(project, agent_id, "two", "--message-id", "m2").out == "2: two\n"
 
 
+@pytest.mark.slow
 def test_a_cleared_session_knows_nothing_of_what_was_said(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     view(project, agent_id, "clear")
     assert sent(project, agent_id, "two").out == "1: two\n"
 
 
+@pytest.mark.slow
 def test_a_closed_session_takes_nothing_any_more(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     assert view(project, agent_id, "close")["status"] == "closed"
@@ -177,6 +190,7 @@ def test_a_closed_session_takes_nothing_any_more(project: Project, agent_id: str
     assert (plain.code, as_json.code, as_json.document["error"]["type"]) == (7, 7, "SessionClosed")
 
 
+@pytest.mark.slow
 def test_session_change_changes_what_is_named_and_nothing_else(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     before = view(project, agent_id)
@@ -199,6 +213,7 @@ def run_of(project: Project, question: str) -> str:
     return str(project.run("run", "clerk", question, "--json").document["execution_id"])
 
 
+@pytest.mark.slow
 def test_a_message_to_a_run_is_refused_and_hides_nothing(project: Project) -> None:
     run_id = run_of(project, "one")
     for given in (run_id, run_id[:13]):
@@ -209,6 +224,7 @@ def test_a_message_to_a_run_is_refused_and_hides_nothing(project: Project) -> No
     assert project.run("show", run_id, "--json").document["final_response"] == "1: one"
 
 
+@pytest.mark.slow
 def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str) -> None:
     assert sent(project, agent_id, "one").code == 0
     assert project.run("send", agent_id[:13], "two").out == "2: two\n"
@@ -222,6 +238,7 @@ def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str)
     assert f"{agent_id} is a session of agent 'clerk', not a run: use `holdfast session show" in refused.err
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_less_than_its_id(project: Project) -> None:
     run_id = run_of(project, "one")
     for given in (run_id[:8], "clerk", "--last"):

@@ -49,6 +49,7 @@ async def with_attribute(server: str, *taken: tuple[str, str]) -> str:
     return name
 
 
+@pytest.mark.slow
 async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_changes(
     here: Project, plain_server: str
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
     assert await retention(client.temporal) == timedelta(hours=48), "a namespace that is there stays as it is"
 
 
+@pytest.mark.slow
 async def test_the_rates_of_routes_are_written_and_checked(here: Project) -> None:
     where = ("--namespace", f"n-{uuid4()}", "--task-queue", "desk")
     routes = "models: {large: {api: openai_chat, rate_limits: {requests_per_minute: 60}}, small: {api: openai_chat}}"

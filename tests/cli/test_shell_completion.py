@@ -54,6 +54,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(project: Project) -> No
     assert told.seconds < 20
 
 
+@pytest.mark.slow
 def test_bash_completes_with_the_script_that_we_print(project: Project, tmp_path: Path) -> None:
     printed = project.run("--show-completion", "bash")
     assert (printed.code, printed.err) == (0, "")

@@ -59,6 +59,7 @@ def test_a_transcript_has_every_message_with_its_calls(project: Project, done: s
     assert set(told[0]) == set(examples("holdfast show")[0])
 
 
+@pytest.mark.slow
 def test_a_transcript_cuts_long_texts_and_says_how_to_see_them(project: Project, agent: str) -> None:
     long = "word " * 600
     assert project.run("send", agent, long).code == 0
@@ -84,6 +85,7 @@ def test_steps_are_a_table_of_calls_times_and_tokens(project: Project, done: str
     assert set(told[0]) == set(examples("holdfast show")[1])
 
 
+@pytest.mark.slow
 def test_events_are_those_that_watch_tells(project: Project, done: str) -> None:
     plain, as_json = project.both("show", done, "--events")
     assert (plain.code, plain.err, as_json.code) == (0, "", 0)
@@ -100,11 +102,13 @@ def test_debug_tells_a_few_facts(project: Project, done: str) -> None:
     assert plain.out.splitlines()[0].split() == ["status", "completed"]
 
 
+@pytest.mark.slow
 def test_an_agents_id_stands_for_its_run(project: Project, agent: str) -> None:
     assert lines(project.run("show", agent, "--transcript", "--json"))[0]["content"] == "multiply"
     assert project.run("show", agent, "--json").document["agent_id"] == agent, "without a view, it is the session"
 
 
+@pytest.mark.slow
 def test_a_run_that_the_server_has_forgotten_is_told_by_its_record(project: Project, done: str) -> None:
     state = project.run("show", done, "--json").document
     forgotten = project.run("show", done, *FORGOTTEN, "--json")
@@ -125,6 +129,7 @@ def test_two_views_at_once_are_refused(project: Project, done: str) -> None:
     assert as_json.document["error"]["type"] == "InvalidInput"
 
 
+@pytest.mark.slow
 def test_files_of_tools_are_listed_and_written(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves the run
     ran = project.run("run", "artist", "draw", "--json").document
     id_, folder = str(ran["execution_id"]), project.folder
@@ -144,6 +149,7 @@ def test_files_of_tools_are_listed_and_written(project: Project, dev: Running) -
     assert "[attached: chart.svg, image/svg+xml, 7 bytes]" in project.run("export", id_, "--format", "html").out
 
 
+@pytest.mark.slow
 def test_files_of_messages_come_before_those_of_tools(project: Project) -> None:
     paper = pdf(1)
     (project.folder / "paper.pdf").write_bytes(paper)
@@ -182,6 +188,7 @@ def test_an_exported_run_is_whole(project: Project, done: str) -> None:
     assert set(json.loads(told.out)) == set(examples("holdfast export")[0])
 
 
+@pytest.mark.slow
 def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(
     project: Project, done: str, tmp_path: Path
 ) -> None:

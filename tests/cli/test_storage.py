@@ -156,6 +156,7 @@ async def is_waiting(client: Holdfast, execution_id: str) -> bool:
     return execution_id in [each.execution_id for each in await client.waiting()]
 
 
+@pytest.mark.slow
 def test_a_collection_deletes_what_a_deleted_run_left_and_nothing_else(own: Project) -> None:
     store, agent_id = own.folder / "data" / "objects", str(uuid4())
     settings = Settings(

@@ -51,6 +51,7 @@ def into(project: Project, command: tuple[str, ...], output: int, finished: str)
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", PRINTING, ids=" ".join)
 def test_a_reader_that_has_gone_is_no_fault_of_ours(project: Project, command: tuple[str, ...], finished: str) -> None:
     reader, writer = os.pipe()
@@ -61,6 +62,7 @@ def test_a_reader_that_has_gone_is_no_fault_of_ours(project: Project, command: t
         os.close(writer)
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_full_disk_is_told_in_one_line(project: Project, finished: str) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -70,6 +72,7 @@ def test_a_full_disk_is_told_in_one_line(project: Project, finished: str) -> Non
     assert "No space left on device" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "command"),
     [("<&-", "run assistant -"), (">&-", "list"), ("2>&-", "show no/id")],
@@ -84,6 +87,7 @@ def test_closed_streams_end_in_no_traceback(project: Project, closed: str, comma
     assert done.returncode == (0 if command.startswith("list") else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env", [{"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}], ids=["coerced", "ASCII"]
 )
@@ -97,6 +101,7 @@ def test_a_plain_locale_shows_every_character_or_an_escape(project: Project, env
     assert (shown.code, shown.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_nothing_but_the_path_is_needed(project: Project) -> None:
     bare = project.where(*(name for name in project.env if name != "HOLDFAST_DATA_DIR"), PATH="/usr/bin:/bin")
     ended = bare.cold.run("run", "assistant", QUESTION)
@@ -112,6 +117,7 @@ def read_to_its_end(screen: RawIOBase) -> bytes:
     return shown
 
 
+@pytest.mark.slow
 def test_a_terminal_of_eighty_columns_shows_enough_of_an_id_to_give_it_back(project: Project, finished: str) -> None:
     command = ("list", "--query", f"WorkflowId = '{finished}'")  # what other tests leave here can be wider
     terminal, program_side = pty.openpty()

@@ -57,6 +57,7 @@ def test_a_run_is_one_trace_over_both_processes_and_a_silent_collector_holds_not
     assert "temporal_workflow_task_schedule_to_start_latency_seconds_bucket" in metrics
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_said_with_its_remedy(own: Project) -> None:
     word = own.where(HOLDFAST_TELEMETRY="yes").run("list", "--json")
     assert (word.code, word.document["error"]["type"]) == (2, "InvalidInput")

@@ -44,6 +44,7 @@ async def ended(client: Holdfast, execution_id: str, agent_id: str) -> None:
     await client.agent(agent_id).close(stop=True)
 
 
+@pytest.mark.slow
 def test_top_prints_once_what_is_under_way(project: Project) -> None:
     settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
     client, agent_id = asyncio.run(Holdfast.connect(settings)), str(uuid4())
@@ -80,6 +81,7 @@ def test_top_says_that_nothing_is_under_way(project: Project) -> None:
     assert "nothing is under way" in plain.err
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_before_any_screen(project: Project) -> None:
     plain, as_json = project.both("top", "--query", "nonsense = 3")
     assert (plain.code, plain.out, as_json.code) == (2, "", 2)

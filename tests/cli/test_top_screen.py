@@ -182,6 +182,7 @@ async def test_runs_are_ordered_filtered_and_stopped(serve: Serve) -> None:
         await asyncio.wait_for(served.client.result(first), SECONDS_MAX)
 
 
+@pytest.mark.slow
 async def test_calls_that_wait_are_approved_and_denied(serve: Serve) -> None:
     name = f"payer-{uuid4().hex[:8]}"
     query = f"HoldfastAgent = '{name}'"
@@ -220,6 +221,7 @@ async def test_calls_that_wait_are_approved_and_denied(serve: Serve) -> None:
     assert kept.approval.reason == "too much"
 
 
+@pytest.mark.slow
 async def test_a_server_that_goes_away_is_told_of_and_waited_for(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

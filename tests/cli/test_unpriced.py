@@ -83,6 +83,7 @@ GUEST = dollars(0, (UNPRICED,))
 """What the subagent's run cost."""
 
 
+@pytest.mark.slow
 def test_the_root_is_warned_of_its_subagents_model(paid: Paid) -> None:
     assert paid.told["warnings"] == [no_price(UNPRICED)]
     assert paid.told["unpriced"] == [UNPRICED]
@@ -137,6 +138,7 @@ def test_a_subagents_run_is_shown_with_what_its_cost_is_without(paid: Paid) -> N
     assert (told["unpriced"], told["children"][0]["unpriced"]) == ([UNPRICED], [UNPRICED])
 
 
+@pytest.mark.slow
 def test_events_tell_what_costs_are_without(paid: Paid) -> None:
     told = paid.lines("show", paid.id, "--events")
     (guest,) = [each for each in told if each["kind"] == "SubagentCompleted"]
@@ -149,6 +151,7 @@ def test_events_tell_what_costs_are_without(paid: Paid) -> None:
     assert totals == [f"{dollars(FIRST, (UNPRICED,))} so far", f"{WHOLE} so far"]
 
 
+@pytest.mark.slow
 def test_reports_mark_the_run_its_steps_and_its_subagents(paid: Paid) -> None:
     first = dollars(FIRST, (UNPRICED,))
     page = paid.shown("export", paid.id, "--format", "html").replace("&gt;", ">")
@@ -184,6 +187,7 @@ def test_lists_the_server_and_the_web_ui_say_it(paid: Paid) -> None:
     assert rows == [short_dollars(FIRST, (UNPRICED,)), short_dollars(SECOND)]
 
 
+@pytest.mark.slow
 def test_a_budget_that_refuses_them_refuses_the_subagent(project: Project, agents: Path) -> None:
     told = run(project, agents, "payer", "--unpriced", "refuse").document
     assert (told["status"], told["warnings"], told["unpriced"]) == ("completed", [], [])
@@ -193,6 +197,7 @@ def test_a_budget_that_refuses_them_refuses_the_subagent(project: Project, agent
     assert error == f"error spawn: SubagentFailed: the agent 'guest' failed: PriceUnknown: {refused_price(UNPRICED)}"
 
 
+@pytest.mark.slow
 def test_a_budget_that_refuses_them_refuses_the_run(project: Project, agents: Path) -> None:
     ended = run(project, agents, "guest", "--unpriced", "refuse")
     assert ended.code == 4
@@ -202,6 +207,7 @@ def test_a_budget_that_refuses_them_refuses_the_run(project: Project, agents: Pa
     assert f"PriceUnknown: {refused_price(UNPRICED)}" in shown.out + shown.err
 
 
+@pytest.mark.slow
 def test_a_session_can_be_told_to_refuse_them(project: Project, agents: Path) -> None:
     agent_id = str(uuid4())
     sent = project.run("send", agent_id, "hello", "--agent", str(agents / "guest.md"), "--json").document

@@ -32,6 +32,7 @@ def watched_lines(text: str) -> list[Watched]:
     return [from_dict(json.loads(line)) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_watch_gives_each_event_as_a_line_of_json(project: Project) -> None:
     execution_id = start_id(project, "teller")
     ended = project.run("watch", execution_id, "--json")
@@ -61,6 +62,7 @@ def test_watch_shows_each_event_and_the_text_as_it_comes(project: Project) -> No
     assert "ToolCallStarted multiply" in plain.out
 
 
+@pytest.mark.slow
 def test_watch_ends_as_its_run_ends(project: Project) -> None:
     stopped = start_id(project, "slow", "--max-seconds", "0.5")
     failed = start_id(project, "refused")
@@ -73,6 +75,7 @@ def test_watch_ends_as_its_run_ends(project: Project) -> None:
     assert json.loads(events[-1])["kind"] == "AgentExecutionFailed"
 
 
+@pytest.mark.slow
 def test_watch_of_no_run_says_so(project: Project) -> None:
     for unknown in (str(uuid4()), "nobody"):  # an id and an agent's name, neither on the server
         plain, as_json = project.both("watch", unknown)
@@ -94,6 +97,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_run(project: Project) -> None:
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
 
 
+@pytest.mark.slow
 def test_watching_an_agent_shows_its_runs_until_its_session_is_closed(project: Project) -> None:
     agent_id = str(uuid4())
     assert project.run("send", agent_id, "slow", "--agent", "clerk", "--no-wait").code == 0
@@ -108,6 +112,7 @@ def test_watching_an_agent_shows_its_runs_until_its_session_is_closed(project: P
     assert told[-1].status == "stopped"
 
 
+@pytest.mark.slow
 def test_watching_an_idle_agent_says_what_is_waited_for_and_a_closed_one_that_it_is_over(project: Project) -> None:
     agent_id = str(uuid4())
     assert project.run("send", agent_id, "one", "--agent", "clerk").code == 0
@@ -120,6 +125,7 @@ def test_watching_an_idle_agent_says_what_is_waited_for_and_a_closed_one_that_it
     assert "its next run is shown once it begins" in ended.err
 
 
+@pytest.mark.slow
 def test_run_prints_text_as_it_comes_in_a_terminal_and_not_into_a_pipe(project: Project) -> None:
     shown = in_terminal(project, "run", "teller", "tell me")
     story = STORY.replace("\x1b", "\\x1b")

@@ -12,6 +12,7 @@ from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, terminal
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]  # two programs start, one after the other
 
 
+@pytest.mark.slow
 def test_send_says_that_no_worker_serves_and_waits_for_one(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     queue = ("--task-queue", f"alone-{uuid4()}")
@@ -24,6 +25,7 @@ def test_send_says_that_no_worker_serves_and_waits_for_one(project: Project, dev
     assert (ended.code, ended.out) == (0, "1: hello\n")
 
 
+@pytest.mark.slow
 def test_chat_says_so_as_well(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     queue = ("--task-queue", f"alone-{uuid4()}")

@@ -36,6 +36,7 @@ def paying(request: dict[str, Any]) -> Reply:
     return say("done") if results == 2 else call("pay", amount=results)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.timeout(150)
 async def test_every_call_comes_once_and_later_ones_as_they_come(serve: Serve) -> None:

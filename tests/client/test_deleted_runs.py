@@ -65,6 +65,7 @@ async def events_of(client: Holdfast, execution_id: str) -> list[Observed]:
         return [each async for each in client.watch(execution_id) if isinstance(each, Observed)]
 
 
+@pytest.mark.slow
 async def test_of_a_run_whose_beginning_is_deleted_all_the_rest_is_told(serve: Serve, settings: Settings) -> None:
     async with serve([*(call("add", a=number, b=1) for number in range(3)), say("done")], [add]):
         client = await Holdfast.connect(replace(settings, continue_events=1))

@@ -222,6 +222,7 @@ async def told_to(client: Holdfast, execution_id: str, told: list[Watched], fold
     return lay
 
 
+@pytest.mark.slow
 async def test_a_worker_with_another_key_or_none_runs_nothing_and_the_right_one_goes_on(
     sealed: Settings, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ async def test_a_run_that_is_started_in_the_clear_fails_at_once_and_says_why(sea
     assert paid == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_begun_before_there_was_a_key_waits_for_a_worker_without(
     sealed: Settings, tmp_path: Path
 ) -> None:
@@ -374,6 +376,7 @@ async def test_who_has_another_key_of_the_same_name_can_stop_a_run_and_nothing_e
         assert b"canary-reason" not in written((await history_of(at_work.client, execution_id)).events)
 
 
+@pytest.mark.slow
 async def test_what_others_send_decides_nothing(sealed: Settings, tmp_path: Path) -> None:
     """Decisions in the clear, of another run, and cut ones: no tool runs for them; a good one still counts."""
     paid: list[str] = []

@@ -35,6 +35,7 @@ def importing(settings: Settings, tmp_path: Path) -> Settings:
     return replace(settings, modules=(MODULE,), agents_dir=tmp_path / "agents")
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_worker_that_imports_a_module_serves_its_agents(importing: Settings, tmp_path: Path) -> None:
     async with (

@@ -68,6 +68,7 @@ async def with_subagents(holdfast: Holdfast, execution_id: str) -> Report:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_record(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def check_by_record(told: Report, state: AgentState, before: Report) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_run_that_went_on_in_new_ones_is_told_in_order(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,6 +194,7 @@ async def test_a_bad_id_is_refused_before_temporal_is_asked(
 # --- reading
 
 
+@pytest.mark.slow
 async def test_a_run_begins_at_one_moment_whenever_it_is_read(serve: Serve) -> None:
     """A question during the first workflow task moves the end of `resolve_tools` into the second one, live only."""
     async with serve([say("3", delay_seconds=0.4)], [add]) as at_work:
@@ -210,6 +211,7 @@ async def test_a_run_begins_at_one_moment_whenever_it_is_read(serve: Serve) -> N
     assert [len(set(moments)) for moments in begun] == [1] * FOLLOWED_RUNS, begun
 
 
+@pytest.mark.slow
 async def test_a_large_run_is_read_by_pages_and_is_whole(serve: Serve) -> None:
     script = [call("large", number=number) for number in range(LARGE_STEPS)]
     async with serve([*script, say("read it all")], [large]) as at_work:
@@ -241,6 +243,7 @@ def differences(one: JsonValue, other: JsonValue, path: str = "") -> list[str]:
     return [] if one == other else [f"{path}: {str(one)[:80]} is not {str(other)[:80]}"]
 
 
+@pytest.mark.slow
 async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, serve: Serve) -> None:
     brief = WorkerSettings(grace_seconds=0.1)  # it does not wait for the model call under way
     client = await Holdfast.connect(settings)
@@ -382,6 +385,7 @@ async def listed_as_ended(client: Holdfast, execution_id: str) -> ExecutionSumma
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
     began = datetime.now(UTC)
     async with serve([call("add", a=1, b=2), say("3")], [add]) as at_work:
@@ -405,6 +409,7 @@ async def test_a_list_has_its_bounds(settings: Settings, limit: int) -> None:
 # --- a server that is not ours
 
 
+@pytest.mark.slow
 async def test_a_server_without_our_search_attributes_does_all_but_name_the_agent(
     plain_server: str, tmp_path: Path
 ) -> None:

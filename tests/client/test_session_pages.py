@@ -37,6 +37,7 @@ def model(request: dict[str, Any]) -> Reply:
     return say("I see.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 async def test_every_example_of_a_page_runs(page: str, serve: Serve, settings: Settings, tmp_path: Path) -> None:
     codes = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -144,6 +144,7 @@ async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Se
     assert heard(state) == ["hello", "hello"]
 
 
+@pytest.mark.slow
 async def test_what_one_sender_sends_arrives_in_order_and_nothing_is_lost(serve: Serve) -> None:
     """More than the ten updates that the server lets a workflow have under way at once."""
     async with serve(echo) as at_work:
@@ -162,6 +163,7 @@ async def test_what_one_sender_sends_arrives_in_order_and_nothing_is_lost(serve:
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 async def test_a_waiting_message_is_waited_for_by_any_number(serve: Serve) -> None:
     async with serve(slow) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
@@ -177,6 +179,7 @@ async def test_a_waiting_message_is_waited_for_by_any_number(serve: Serve) -> No
     assert {state.running.execution_id for state in states} != {None}
 
 
+@pytest.mark.slow
 async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_path: Path) -> None:
     """Everything goes on in a new run after every step, and each answer is given by another worker."""
     chosen = Settings(settings.address, task_queue=settings.task_queue, storage=settings.storage, continue_events=1)
@@ -189,6 +192,7 @@ async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_p
             assert (await asking.pop(0)).output == f"to {('one', 'two', 'three')[number]}"
 
 
+@pytest.mark.slow
 async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_in_every_run(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -356,6 +360,7 @@ async def test_changes_that_cannot_be_are_refused_before_temporal_is_asked() -> 
         await agent.stop("x" * 1_001)
 
 
+@pytest.mark.slow
 async def test_a_session_that_was_closed_takes_nothing(serve: Serve) -> None:
     async with serve(echo) as at_work:
         holdfast = at_work.client
@@ -447,6 +452,7 @@ async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told
 # --- steering
 
 
+@pytest.mark.slow
 async def test_an_agent_is_changed_cleared_and_stopped(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
@@ -476,6 +482,7 @@ async def test_no_call_waits_of_a_run_that_is_about_to_begin(serve: Serve, monke
             await agent.approve("call_0")
 
 
+@pytest.mark.slow
 async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
     paid: list[int] = []
 
@@ -524,6 +531,7 @@ async def _listed(holdfast: Holdfast, agent: AgentHandle, call_id: str) -> None:
 # --- watching
 
 
+@pytest.mark.slow
 async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> None:
     async with serve(by_number) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
@@ -549,6 +557,7 @@ async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> No
     assert "".join(each.text for each in told if each.kind == "TextDelta" and each.execution_id == begun[0]) == "first"
 
 
+@pytest.mark.slow
 async def test_a_watch_tells_nothing_of_what_ended_before_and_outlasts_leaving(serve: Serve) -> None:
     async with serve(echo) as at_work:
         holdfast = at_work.client
@@ -578,6 +587,7 @@ async def test_watching_an_agent_that_is_not_there_is_refused_or_begins_it(serve
 # --- records
 
 
+@pytest.mark.slow
 async def test_records_are_read_without_a_worker(serve: Serve, settings: Settings) -> None:
     async with serve(echo) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
@@ -605,6 +615,7 @@ async def test_records_are_read_without_a_worker(serve: Serve, settings: Setting
             await holdfast.records(**cast("Any", bad))
 
 
+@pytest.mark.slow
 async def test_an_agent_goes_back_and_another_one_goes_on_from_there(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent = at_work.client.agent(definition=FRIEND, tenant="acme")

@@ -118,6 +118,7 @@ def test_who_waits_is_let_go_when_it_is_closed_and_then_nothing_runs(portal: Por
 # --- on a real server
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_an_agent_is_talked_to_without_await(serve: Serve, settings: Settings) -> None:
     def talk() -> None:
@@ -162,6 +163,7 @@ with sync.Holdfast.connect(Settings(address=sys.argv[1], task_queue=sys.argv[2],
 """
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_an_interrupt_ends_what_is_waited_for_and_nothing_else(settings: Settings) -> None:
     chosen = str(uuid4())

@@ -58,6 +58,7 @@ async def queried(address: str, workflow_id: str, name: str, request: object = N
     return answer
 
 
+@pytest.mark.slow
 async def test_every_query_of_a_run_is_readable_page_by_page(serve: Serve, temporal_address: str) -> None:
     async with serve(SCRIPT, [read]) as stage:
         execution_id = await stage.client.start(AGENT, "read it")

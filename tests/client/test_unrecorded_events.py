@@ -36,6 +36,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
+@pytest.mark.slow
 async def test_events_of_a_task_that_is_not_recorded_are_held_back(settings: Settings, tmp_path: Path) -> None:
     for number in range(ROUNDS_MAX):
         ahead, recorded, live, end = await _asked_before_the_task(settings, tmp_path / f"ledger-{number}.jsonl")

@@ -59,6 +59,7 @@ async def until_waiting(told: RunSource, count: int = 1) -> WaitingCalls:
     return found
 
 
+@pytest.mark.slow
 async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(TOP, "go", subagents=[LEAF, MIDDLE])
@@ -84,6 +85,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
         await agent.close(stop=True)
 
 
+@pytest.mark.slow
 async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(WIDE, "go", subagents=[LEAF])

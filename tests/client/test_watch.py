@@ -234,6 +234,7 @@ async def test_who_comes_in_the_middle_of_an_answer_is_told_its_end_and_what_is_
     assert events_of(rest)[-1] == events_of(watched)[-1]
 
 
+@pytest.mark.slow
 async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve) -> None:
     cut = slowly(WORDS[::-1], pieces_max=12, disconnect=True)
     async with serve([slowly(WORDS, failures=(cut,))]) as served:
@@ -255,6 +256,7 @@ async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve)
 # --- many watchers
 
 
+@pytest.mark.slow
 async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve) -> None:
     hold = Hold()
     answer = Reply(text=WORDS, piece_chars=54, pieces_max=10, hold=hold)
@@ -386,6 +388,7 @@ def assert_within(events: Sequence[Observed], parent: str, child: str) -> None:
     assert isinstance(events[places[-1]], AgentExecutionCompleted)
 
 
+@pytest.mark.slow
 async def test_a_stopped_tree_ends_with_its_roots_end(serve: Serve) -> None:
     script = by_agent(boss=[calls(spawn("one"), spawn("two"))], helper=[say("too late", delay_seconds=60)])
     async with serve(script) as served:
@@ -465,6 +468,7 @@ async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
 # --- what happens around a watch
 
 
+@pytest.mark.slow
 async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Serve) -> None:
     hold = Hold()
     answer = Reply(text=WORDS, piece_chars=54, pieces_max=10, hold=hold)
@@ -493,6 +497,7 @@ async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Se
         assert_deltas_make_up_answers(watched)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_killed_is_waited_for(settings: Settings, tmp_path: Path) -> None:
     note = calls(Call("note", {"text": "one"}))
     async with FakeOpenAI([note, slowly(WORDS, 0.2)]) as endpoint:
@@ -514,6 +519,7 @@ async def test_a_worker_that_is_killed_is_waited_for(settings: Settings, tmp_pat
     assert (mark.step_number, mark.attempt) == (2, 1)
 
 
+@pytest.mark.slow
 async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
     ports = choose_ports(0, 0)
     data_dir = tmp_path / "data"
@@ -543,6 +549,7 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
     assert_deltas_make_up_answers(watched)
 
 
+@pytest.mark.slow
 async def test_a_server_that_stays_away_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -452,6 +452,7 @@ def every_type(kind: type[BaseModel] = Frozen) -> Iterator[type[BaseModel]]:
         yield from every_type(each)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # half a minute of computing, which a busy machine stretches
 def test_whatever_is_in_them_values_of_every_type_come_back_from_json_as_they_were() -> None:
     for module in pkgutil.walk_packages(holdfast.core.__path__, "holdfast.core."):

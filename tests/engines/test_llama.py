@@ -33,6 +33,7 @@ GOES_ON = 1_000
 """Tokens that take the engine far longer than it takes us to stop it."""
 
 
+@pytest.mark.slow
 async def test_an_agent_answers_in_words_and_counts_what_the_engine_counts(settings: Settings, engine: Llama) -> None:
     made, read = engine.tokens_made, engine.tokens_read
     async with working(settings, engine.base_url) as client:
@@ -43,6 +44,7 @@ async def test_an_agent_answers_in_words_and_counts_what_the_engine_counts(setti
     assert state.usage.input_tokens == engine.tokens_read - read > 0
 
 
+@pytest.mark.slow
 async def test_a_tool_call_of_the_engine_runs_and_its_result_is_told(settings: Settings, engine: Llama) -> None:
     agent = AgentDefinition(name="forecaster", llm=STEADY, tools=("weather",))
     async with working(settings, engine.base_url, [weather]) as client:
@@ -55,6 +57,7 @@ async def test_a_tool_call_of_the_engine_runs_and_its_result_is_told(settings: S
     assert "snow" in state.state.final_response
 
 
+@pytest.mark.slow
 async def test_an_answer_in_a_schema_holds_to_it_whatever_characters_it_has(settings: Settings, engine: Llama) -> None:
     schema: dict[str, JsonValue] = {
         "type": "object",
@@ -72,6 +75,7 @@ async def test_an_answer_in_a_schema_holds_to_it_whatever_characters_it_has(sett
     assert isinstance(answer["people"], int)
 
 
+@pytest.mark.slow
 async def test_a_conversation_beyond_the_engines_context_fails_once_and_says_so(
     settings: Settings, engine: Llama
 ) -> None:
@@ -84,6 +88,7 @@ async def test_a_conversation_beyond_the_engines_context_fails_once_and_says_so(
     assert engine.tokens_made == made
 
 
+@pytest.mark.slow
 async def test_an_answer_never_gets_longer_than_the_budget_leaves_room_for(
     settings: Settings, endless_engine: Llama
 ) -> None:
@@ -96,6 +101,7 @@ async def test_an_answer_never_gets_longer_than_the_budget_leaves_room_for(
     assert state.usage.total_tokens <= 90
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_the_generation_in_the_engine(settings: Settings, endless_engine: Llama) -> None:
     made = endless_engine.tokens_made
     agent = AgentDefinition(name="endless", llm=LLM(max_output_tokens=GOES_ON), tools=())
@@ -109,6 +115,7 @@ async def test_a_stop_ends_the_generation_in_the_engine(settings: Settings, endl
     assert endless_engine.tokens_made - made < GOES_ON
 
 
+@pytest.mark.slow
 async def test_a_time_limit_ends_the_generation_in_the_engine(settings: Settings, endless_engine: Llama) -> None:
     made = endless_engine.tokens_made
     agent = AgentDefinition(name="endless", llm=LLM(max_output_tokens=GOES_ON), tools=())
@@ -119,6 +126,7 @@ async def test_a_time_limit_ends_the_generation_in_the_engine(settings: Settings
     assert endless_engine.tokens_made - made < GOES_ON
 
 
+@pytest.mark.slow
 async def test_more_agents_than_the_engine_answers_at_a_time_wait_their_turn(settings: Settings, engine: Llama) -> None:
     short = AgentDefinition(name="brief", llm=LLM(temperature=0, max_output_tokens=5), tools=())
     async with working(settings, engine.base_url) as client:
@@ -126,6 +134,7 @@ async def test_more_agents_than_the_engine_answers_at_a_time_wait_their_turn(set
     assert {state.status for state in states} == {ExecutionStatus.COMPLETED}
 
 
+@pytest.mark.slow
 async def test_a_conversation_with_a_broken_tool_call_is_one_that_the_engine_takes(engine: Llama) -> None:
     """As it came, llama.cpp refuses it for ever with status 500."""
     script = ScriptedModel([calls(Call("weather", '{"city": "Par')), say("sorry")])

@@ -31,6 +31,7 @@ async def model(engine: Llama, request: pytest.FixtureRequest) -> AsyncGenerator
     await made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_it_answers_in_words_and_counts_what_it_counts(
     engine: Llama,
@@ -45,11 +46,13 @@ async def test_it_answers_in_words_and_counts_what_it_counts(
     assert answer.usage.input_tokens == engine.tokens_read - read
 
 
+@pytest.mark.slow
 async def test_its_tool_calls_run_and_their_results_go_back(model: Model) -> None:
     state = await forecast_by(model)
     assert state.usage.cached_tokens > 0
 
 
+@pytest.mark.slow
 async def test_it_ignores_a_schema(model: Model) -> None:
     answer = await model(request(llm=LLM(temperature=0), response_format=TOWN, max_output_tokens=24))
     assert checked(answer, TOWN).format_problem

@@ -38,6 +38,7 @@ async def raw(engine: Llama) -> AsyncGenerator[OpenAIChat]:
     await model.close()
 
 
+@pytest.mark.slow
 async def test_a_tool_is_called_in_words_where_the_conversation_shows_how(raw: OpenAIChat) -> None:
     """A model of 135 million parameters follows examples, not descriptions."""
     agent = AgentDefinition(name="forecaster", llm=STEADY, tools=("weather",), context=ContextPolicy(view="all"))
@@ -59,12 +60,14 @@ async def test_a_tool_is_called_in_words_where_the_conversation_shows_how(raw: O
     assert "snow" in state.final_response
 
 
+@pytest.mark.slow
 async def test_json_mode_gives_json_and_the_schema_of_the_prompt_is_checked(raw: OpenAIChat) -> None:
     for capability in ("json_schema", "json_object"):
         response = await PromptedModel(raw, ["stream", capability])(_asked())
         assert isinstance(json.loads(response.text), dict)
 
 
+@pytest.mark.slow
 async def test_what_it_cannot_write_is_asked_for_only_so_often(raw: OpenAIChat) -> None:
     agent = AgentDefinition(name="namer", llm=STEADY, tools=(), response_format=TOWN)
     state = await LocalDriver(agent, model=PromptedModel(raw, ["stream"])).execute(QUESTION)
@@ -75,6 +78,7 @@ async def test_what_it_cannot_write_is_asked_for_only_so_often(raw: OpenAIChat) 
         assert state.final_response == ""
 
 
+@pytest.mark.slow
 async def test_the_form_takes_no_more_tokens_than_a_budget_reserves(raw: OpenAIChat) -> None:
     words = f"{TOOLS_HEADING}\n\n{FORM} {SEVERAL}\n\nCall a tool now."
     plain = await _input_tokens(raw, replace(_asked(), response_format=TextFormat()))

@@ -23,6 +23,7 @@ async def model(engine: Llama) -> AsyncGenerator[OpenAIResponses]:
     await made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_it_answers_in_words_and_counts_what_it_counts(
     engine: Llama,
@@ -37,10 +38,12 @@ async def test_it_answers_in_words_and_counts_what_it_counts(
     assert answer.usage.input_tokens == engine.tokens_read - read
 
 
+@pytest.mark.slow
 async def test_its_tool_calls_run_and_their_results_go_back(model: OpenAIResponses) -> None:
     await forecast_by(model)
 
 
+@pytest.mark.slow
 async def test_it_ignores_a_schema_and_does_not_say_that_the_limit_cut_its_answer(model: OpenAIResponses) -> None:
     answer = await model(request(llm=LLM(temperature=0), response_format=TOWN, max_output_tokens=24))
     assert checked(answer, TOWN).format_problem

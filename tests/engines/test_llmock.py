@@ -48,6 +48,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@pytest.mark.slow
 async def test_a_busy_endpoint_is_left_alone_for_as_long_as_it_asks(settings: Settings, llmock: LLMock) -> None:
     llmock.plan(fail(429, retry_after=1), fail(429, retry_after=2), reply(ANSWER))
     async with working(settings, llmock.base_url) as client:
@@ -67,6 +68,7 @@ async def test_every_kind_of_failing_endpoint_is_asked_again(settings: Settings,
     faultless(llmock, calls=1, attempts=len(statuses) + 1)
 
 
+@pytest.mark.slow
 async def test_what_no_repetition_can_help_is_asked_once(settings: Settings, llmock: LLMock) -> None:
     async with working(settings, llmock.base_url) as client:
         for status, kind in REFUSALS.items():
@@ -194,6 +196,7 @@ async def test_an_endpoint_that_ignores_the_answers_schema_is_asked_so_often_and
     faultless(llmock, calls=3, attempts=3)
 
 
+@pytest.mark.slow
 async def test_many_runs_against_an_endpoint_that_fails_at_random_all_end_well(
     settings: Settings, llmock: LLMock
 ) -> None:

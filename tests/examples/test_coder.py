@@ -62,6 +62,7 @@ async def test_the_definition_names_the_snapshot_of_the_repository(settings: Set
     assert cli(settings, "new", "put", str(CODER / "repository")).decode().strip() == workspace.files
 
 
+@pytest.mark.slow
 async def test_the_coder_is_killed_half_way_finishes_and_is_forked_with_files_of_its_own(
     settings: Settings, tmp_path: Path
 ) -> None:

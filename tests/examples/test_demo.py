@@ -65,6 +65,7 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_the_run_survives_the_kill_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     demo = begun(tmp_path / "data", str(folder), "Where is the main spring?", LANG="C", NO_COLOR="1")
     output, errors = demo.communicate(timeout=SECONDS_MAX)
@@ -95,6 +96,7 @@ def test_the_run_survives_the_kill_and_nothing_is_left(folder: Path, tmp_path: P
     assert {entry.pid for entry in started} == {killed, other}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", ["  worker  ", "KILL -9"])
 def test_a_signal_ends_everything_in_order(folder: Path, tmp_path: Path, until: str) -> None:
     demo = begun(tmp_path / "data", str(folder))
@@ -111,6 +113,7 @@ def test_a_signal_ends_everything_in_order(folder: Path, tmp_path: Path, until: 
     assert [pid for pid in pids(seen + rest) if alive(pid)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "more", "told"),
     [

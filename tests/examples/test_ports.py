@@ -70,6 +70,7 @@ def test_the_table_has_the_lines_of_every_port() -> None:
     assert told == {name: code_lines((PORTS / f"{name}.py").read_text()) for name in PROGRAMS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_port_runs_by_itself_without_a_key(name: str) -> None:
     done = subprocess.run(
@@ -119,6 +120,7 @@ async def test_a_flight_that_was_not_asked_for_is_searched_again_on_the_server(s
     assert result.state.running.budget.max_steps == 15
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_customer_service_hands_over_within_a_session_on_the_server(serve: Serve) -> None:
     async with serve(scripts.customer_service, offer=customer_service.TRIAGE.toolset) as served:

@@ -86,6 +86,7 @@ async def at_work(folder: Path) -> AsyncGenerator[Project]:
                         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @linux_only
 @pytest.mark.temporal
 @pytest.mark.timeout(300)

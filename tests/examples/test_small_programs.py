@@ -20,6 +20,7 @@ LINES_MAX = 80
 SECONDS_MAX = 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_by_itself_without_complaint_and_is_short(name: str) -> None:
     path = FOLDER / f"{name}.py"

@@ -113,6 +113,7 @@ def test_a_refund_of_a_hundred_or_more_is_asked_about(cents: int | str, *, asked
     assert (rule.when == "always") == asked
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_each_customer_has_a_conversation_and_a_small_refund_needs_nobody(desk: Path, serve: Serve) -> None:
     async with serve(clerk, TOOLS) as served:
@@ -159,6 +160,7 @@ async def command(environment: Mapping[str, str], *arguments: str, said: str = "
     return out.decode(), errors.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_large_refund_waits_in_the_list_until_somebody_approves_it(
     desk: Path, serve: Serve, settings: Settings

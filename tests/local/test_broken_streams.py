@@ -171,6 +171,7 @@ async def run_once(rng: random.Random) -> tuple[AgentState, Endpoint, AgentDefin
     return running.result(), endpoint, definition
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3_600)
 async def test_a_budget_holds_against_the_endpoints_own_ledger(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -170,6 +170,7 @@ async def test_a_tool_that_code_names_and_the_agent_lacks_is_refused() -> None:
         await ran("1", agent)
 
 
+@pytest.mark.slow
 async def test_a_script_makes_no_more_calls_than_a_step_may() -> None:
     within = f"for n in range({SCRIPT_CALLS_MAX}):\n    await add(n, 1)\n"
     code = f"{within}try:\n    await add(0, 0)\nexcept RuntimeError as error:\n    print(error)"
@@ -318,6 +319,7 @@ for code in (f"await look_up({letters})", letters):
 """
 
 
+@pytest.mark.slow
 def test_a_set_has_the_same_order_in_each_process() -> None:
     told = {
         subprocess.run(

@@ -211,6 +211,7 @@ async def test_a_name_that_no_tool_has_fails_the_run_once_the_servers_are_listed
     assert "did you mean 'till_pay'" in state.running.error.message
 
 
+@pytest.mark.slow
 async def test_each_run_of_a_driver_lists_the_servers_anew(tmp_path: Path) -> None:
     model = ScriptedModel([say("one"), say("two")])
     driver = LocalDriver(AGENT, model=model, mcp={"till": noting_its_pid(tmp_path)})
@@ -221,6 +222,7 @@ async def test_each_run_of_a_driver_lists_the_servers_anew(tmp_path: Path) -> No
     assert shown == ["Pay an amount.", "Give all money away."]
 
 
+@pytest.mark.slow
 async def test_a_run_keeps_the_tools_that_it_began_with(tmp_path: Path) -> None:
     agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_die",)),))
     model = ScriptedModel([call("till_die"), call("till_pay", amount=5), say("done")])
@@ -236,6 +238,7 @@ async def test_a_run_keeps_the_tools_that_it_began_with(tmp_path: Path) -> None:
     assert model.requests[0].tools == model.requests[2].tools
 
 
+@pytest.mark.slow
 async def test_a_trusted_servers_read_only_tool_is_repeated_after_a_loss(tmp_path: Path) -> None:
     program = STUMBLES.format(begun=str(tmp_path / "begun"))
     server = McpServer(name="till", command=(sys.executable, "-c", program), trusted=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from holdfast import AgentDefinition, ExecutionBudget
@@ -171,7 +171,6 @@ step_limits = st.sampled_from([None, None, 3, 8])
 token_limits = st.sampled_from([None, None, 4_000])
 
 
-@settings(max_examples=400, deadline=None)
 @given(nodes, stops, step_limits, token_limits)
 def test_the_root_has_used_what_the_model_of_the_whole_tree_reported(
     root: Node, stop_at: int | None, steps: int | None, tokens: int | None

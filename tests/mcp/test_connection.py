@@ -52,6 +52,7 @@ async def test_a_server_of_the_first_era_is_spoken_to_as_it_speaks() -> None:
     assert answer.media == (Media("image-1.png", "image/png", b"hello"),)
 
 
+@pytest.mark.slow
 async def test_of_an_answer_of_too_many_parts_only_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
@@ -268,11 +269,13 @@ async def test_a_header_that_would_hold_a_line_end_is_refused_without_its_value(
     assert McpServer(name="a", url="https://me:word@example.org/mcp").place == "https://example.org/mcp"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_notifications_harms_no_call() -> None:
     async with connection(odd("flood")) as server:
         assert (await server.call("go", {})).text == "after"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_notifications_in_a_stream_harms_no_call_over_http() -> None:
     noise = b'data: {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n\n' * 5_000
     last = b'data: {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "after"}]}}\n\n'
@@ -375,6 +378,7 @@ async def test_what_is_no_mcp_server_cannot_be_used(status: int, body: bytes, ki
                 pass
 
 
+@pytest.mark.slow
 async def test_a_call_that_breaks_over_http_ends_no_other_call_of_the_connection(tmp_path: Path) -> None:
     async with over_http(tmp_path / "ledger", "large_server.py") as (place, _), connection(place) as server:
         others = [asyncio.create_task(server.call("wait", {"seconds": 12})) for _ in range(110)]

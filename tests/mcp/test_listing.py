@@ -61,12 +61,14 @@ async def test_of_two_tools_of_one_name_the_first_counts() -> None:
     assert catalog.left_out == ("odd: the tool 'same' is left out: it is listed twice",)
 
 
+@pytest.mark.slow
 async def test_a_list_of_fifty_megabytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(McpUnavailable, match="it has written a line of more than 16,777,216 bytes"):
         await listed(odd("fifty megabytes"))
     assert len((await listed(trial(tmp_path / "ledger"))).tools) > 1, "other servers are none the worse"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_announcements_that_the_list_has_changed_changes_nothing() -> None:
     assert [tool.name for tool in (await listed(odd("list_changed flood"))).tools] == ["odd_calm"]
 
@@ -87,6 +89,7 @@ async def test_a_name_of_our_own_tools_is_no_tools_of_a_server(tmp_path: Path) -
     assert not set(names) & RESERVED_NAMES
 
 
+@pytest.mark.slow
 async def test_three_hundred_tools_are_listed() -> None:
     assert len((await listed(odd("many"))).tools) == 300
 
@@ -97,6 +100,7 @@ async def test_a_list_without_end_is_cut() -> None:
     assert catalog.left_out == (f"odd: it lists more than {LISTED_MAX:,} tools",)
 
 
+@pytest.mark.slow
 async def test_a_page_of_too_many_tools_is_cut_before_each_is_read() -> None:
     async with connection(odd("crowded")) as opened:
         page = await opened.ask(lambda session: session.list_tools(), 30)

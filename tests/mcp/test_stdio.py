@@ -68,6 +68,7 @@ async def test_no_part_of_a_secret_is_in_what_is_told_of_a_broken_answer() -> No
         assert part not in f"{raised.value}{log.getvalue()}"
 
 
+@pytest.mark.slow
 async def test_a_server_that_asks_without_end_is_left() -> None:
     async with connection(odd("asks without end")) as server:
         with pytest.raises(McpOutcomeUnknown, match="more than 1,000 requests without taking the answers"):

@@ -138,6 +138,7 @@ async def test_what_cannot_be_served_is_told_in_a_line(
     assert out == ""
 
 
+@pytest.mark.slow
 async def test_an_interrupt_ends_the_server_and_leaves_nothing(settings: Settings, tmp_path: Path) -> None:
     place = replace(Place.of(settings, tmp_path, [CLERK]), warm=False)
     async with http_server(place) as (url, process), over_http(url) as client:

@@ -73,6 +73,7 @@ class Weather(BaseModel):
     degrees: int
 
 
+@pytest.mark.slow
 async def test_an_agent_with_a_form_answers_with_a_value_that_its_schema_describes(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ async def test_an_agent_with_a_form_answers_with_a_value_that_its_schema_describ
     assert later.structured_content["status"] == "running"
 
 
+@pytest.mark.slow
 async def test_a_repeated_request_attaches_to_its_run(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     place, key = Place.of(settings, tmp_path, [CLERK]), str(uuid4())
     async with serve([say("once", delay_seconds=1)], [look]) as served:
@@ -132,6 +134,7 @@ async def test_a_cancelled_call_stops_its_run_over_http(
         await _until_stopped(served.client, key)
 
 
+@pytest.mark.slow
 async def test_a_call_that_another_one_waits_for_is_not_stopped(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ async def test_what_becomes_of_a_run_whose_client_vanishes_is_a_choice(
     assert state.status == status
 
 
+@pytest.mark.slow
 async def test_a_long_run_is_a_handle_that_is_asked_for_later(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     careful = AgentDefinition(name="careful", tools=("look",), approvals=(ApprovalRule(tools=("look",)),))
     place = Place.of(settings, tmp_path, [careful])

@@ -55,6 +55,7 @@ async def until_served(client: Holdfast) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_call_outlasts_the_worker_that_is_killed_in_the_middle(settings: Settings, tmp_path: Path) -> None:
     place, reports = Place.of(settings, tmp_path, [CLERK]), Reports()
     script = {"inner": [say("by another worker", delay_seconds=4)]}
@@ -74,6 +75,7 @@ async def test_a_call_outlasts_the_worker_that_is_killed_in_the_middle(settings:
     assert (text(result), result.is_error) == ("by another worker", False)
 
 
+@pytest.mark.slow
 async def test_an_agent_calls_an_agent_through_mcp(settings: Settings, tmp_path: Path) -> None:
     place = Place.of(settings, tmp_path, [CLERK])
     scripts = {"outer": [calls("desk_clerk", message="six times seven?"), say("it is 42")], "inner": [say("42")]}
@@ -86,6 +88,7 @@ async def test_an_agent_calls_an_agent_through_mcp(settings: Settings, tmp_path:
     assert state.messages[0].content == "six times seven?"
 
 
+@pytest.mark.slow
 async def test_a_stop_of_the_calling_agent_stops_the_called_one(settings: Settings, tmp_path: Path) -> None:
     place = Place.of(settings, tmp_path, [CLERK])
     scripts = {"outer": [calls("desk_clerk", message="wait")], "inner": [say("never", delay_seconds=120)]}

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"0" * 40
 
 
+@pytest.mark.slow
 async def test_a_form_that_waits_is_reported_with_how_to_answer_it(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -46,6 +47,7 @@ async def test_a_form_that_waits_is_reported_with_how_to_answer_it(
     assert text(ended) == "booked"
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_asked_to_stop_waits_for_nobody(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="clerk", mcp=("theatre",))
     place, mcp = Place.of(settings, tmp_path, [agent]), {"theatre": asking(tmp_path / "ledger")}

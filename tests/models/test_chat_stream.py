@@ -329,6 +329,7 @@ def test_a_plain_body_is_bounded_too() -> None:
         put_together(*repeat(b"{" + b" " * 60_000, 2 * ANSWER_BYTES_MAX // 60_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["bytes", "events", "arguments"])
 def test_the_time_grows_with_what_comes_and_no_faster(made: str) -> None:
     def seconds(count: int) -> float:

@@ -142,6 +142,7 @@ async def served_by(model: str, settings: Settings, folder: Path, environment: M
     return state.state.final_response
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.parametrize(
     ("name", "answer"), [("echo", "cba"), ("Mirror", "cba"), ("scripted", "It left this morning.")]
@@ -152,6 +153,7 @@ async def test_a_worker_serves_agents_with_any_model(
     assert await served_by(f"python:own_models:{name}", settings, tmp_path) == answer
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_model_that_is_wrong_fails_its_run_at_once_and_its_worker_lives(
     settings: Settings, tmp_path: Path

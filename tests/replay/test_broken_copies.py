@@ -116,11 +116,13 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Fut
         yield {name: at_once.submit(replay, tmp_path_factory.mktemp("copy"), broken) for name, broken in copies.items()}
 
 
+@pytest.mark.slow
 def test_an_unbroken_copy_passes(replays: dict[str, Future[Replay]]) -> None:
     done = replays["unbroken"].result()
     assert (done.returncode, done.stdout) == (0, f"{len(RUNS)} runs, 0 of them go another way now\n"), done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_copy_is_refused(replays: dict[str, Future[Replay]], name: str) -> None:
     done = replays[name].result()

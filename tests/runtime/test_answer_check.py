@@ -165,6 +165,7 @@ def test_thousands_of_items_are_compared_at_once() -> None:
     assert time.monotonic() - began < PROMPTLY_SECONDS
 
 
+@pytest.mark.slow
 def test_a_union_that_multiplies_at_every_level_is_given_up() -> None:
     deep: JsonValue = {"op": 2}
     for _ in range(ARGUMENTS_DEPTH_MAX - 2):

@@ -69,6 +69,7 @@ def test_patterns_of_our_own_definitions_are_checked(schema: dict[str, Any], val
     assert schema_problems(value, schema)
 
 
+@pytest.mark.slow
 def test_a_servers_schema_of_a_thousand_alternatives_for_each_item_is_given_up() -> None:
     choices: list[JsonValue] = [{"const": number} for number in range(1_000)]
     schema: dict[str, JsonValue] = {"type": "array", "items": {"anyOf": [*choices, {"const": "x"}]}}

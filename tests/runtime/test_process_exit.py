@@ -48,6 +48,7 @@ def test_a_thread_still_at_work_leaves_python_before_the_process_ends_as_it_was_
     assert bool(done.stderr) == bool(said)
 
 
+@pytest.mark.slow
 def test_connecting_is_enough_for_that() -> None:
     without = STILL_AT_WORK.partition("settle_at_exit()")[0]
     done = ended(without + CONNECTING)

@@ -105,6 +105,7 @@ def outcomes(state: AgentState) -> list[str]:
     return [each.error.type if each.error else str(each.result) for each in every]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_the_tools_of_a_server_end_in_both_drivers_alike(serve: Serve, tmp_path: Path, transport: str) -> None:
     ledger = tmp_path / "mcp"
@@ -124,6 +125,7 @@ async def test_the_tools_of_a_server_end_in_both_drivers_alike(serve: Serve, tmp
     assert lines[:3] == lines[3:], "the server saw the same calls, with the same idempotency keys"
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_leaves_the_same_unknown_outcome(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_die"), call("till_add", a=1, b=1), say("ok")]
@@ -139,6 +141,7 @@ async def test_odd_answers_are_told_the_model_alike(serve: Serve, mode: str) -> 
     assert len(outcomes(state)) == 1
 
 
+@pytest.mark.slow
 async def test_named_and_denied_tools_are_the_same(serve: Serve, tmp_path: Path) -> None:
     agent = AgentDefinition(name="clerk", tools=("till_add", "till_pay"), tools_deny=("till_die",), mcp=("till",))
     script = [call("till_die"), call("till_add", a=1, b=2), say("done")]
@@ -146,6 +149,7 @@ async def test_named_and_denied_tools_are_the_same(serve: Serve, tmp_path: Path)
     assert outcomes(state)[1] == "3"
 
 
+@pytest.mark.slow
 async def test_an_edited_approval_ends_alike(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     edit = Verdict(decision="edit", by="somebody", arguments={"amount": 6})
@@ -154,6 +158,7 @@ async def test_an_edited_approval_ends_alike(serve: Serve, tmp_path: Path) -> No
     assert outcomes(state) == ["paid 6"]
 
 
+@pytest.mark.slow
 async def test_the_agent_that_is_handed_the_conversation_has_the_tools_of_its_servers(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -173,6 +178,7 @@ async def test_a_handoff_to_an_agent_whose_servers_cannot_be_listed_is_refused_a
     assert any("NOT_SET_ANYWHERE" in each for each in state.running.warnings)
 
 
+@pytest.mark.slow
 async def test_a_subagent_has_the_tools_of_its_servers(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     boss = AgentDefinition(name="boss", subagents=("clerk",), llm=LLM(model="boss"))
@@ -186,6 +192,7 @@ async def test_a_subagent_has_the_tools_of_its_servers(serve: Serve, tmp_path: P
     assert noted(ledger) == ["add 1 2"] * 2
 
 
+@pytest.mark.slow
 async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_pay", amount=5), call("other_add", a=1, b=2), say("done")]
@@ -196,6 +203,7 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
     assert outcomes(state) == ["paid 5", "3"]
 
 
+@pytest.mark.slow
 async def test_a_change_whose_servers_cannot_be_listed_is_refused_alike(serve: Serve, tmp_path: Path) -> None:
     script = [call("till_pay", amount=5), call("till_add", a=1, b=2), say("done")]
     unset = McpServer(name="other", url="http://127.0.0.1:9/mcp", headers={"X": "${NOT_SET_ANYWHERE}"})

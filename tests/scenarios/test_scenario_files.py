@@ -75,6 +75,7 @@ async def ended() -> Ended:
         return state, tuple(endpoint.requests), observed
 
 
+@pytest.mark.slow
 def test_there_are_enough_scenarios_and_each_shows_something_else() -> None:
     scenarios = [load(path) for path in CASES.glob("*.yaml")]
     assert len(scenarios) >= SCENARIOS_MIN

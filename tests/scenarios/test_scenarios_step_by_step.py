@@ -15,6 +15,7 @@ from tests.scenarios.scenario import Scenario
 SEVERAL_STEPS = {name: scenario for name, scenario in SCENARIOS.items() if scenario.goes_on}
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.parametrize("scenario", SEVERAL_STEPS.values(), ids=SEVERAL_STEPS)
 async def test_a_scenario_leaves_the_same_state_when_each_step_is_a_run(

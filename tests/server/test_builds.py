@@ -117,6 +117,7 @@ async def test_a_run_keeps_its_build_in_subagents_and_queues_of_that_build_and_s
             assert await said(client, old) == "model-v1 v1 model-v1 v1 far-shared"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 async def test_tool_workers_are_of_the_agents_build_or_of_a_deployment_of_their_own(
     settings: Settings,
@@ -150,6 +151,7 @@ async def test_tool_workers_are_of_the_agents_build_or_of_a_deployment_of_their_
             assert await said(client, old) == f"model-v1 v1 {of_old}"
 
 
+@pytest.mark.slow
 async def test_a_run_that_continues_as_new_moves_and_one_from_before_builds_goes_on(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -173,6 +175,7 @@ async def test_a_run_that_continues_as_new_moves_and_one_from_before_builds_goes
     await replayed(client, long)
 
 
+@pytest.mark.slow
 async def test_a_run_whose_build_has_gone_waits_for_a_worker_with_that_id_and_an_ended_one_is_readable(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_doctor_finds_nothing_open_at_our_own_server(temporal_server: Server
     assert server_findings.web_access(()).level is Level.OK
 
 
+@pytest.mark.slow
 def test_the_doctor_tells_of_a_server_that_leaves_its_api_open(plain_server: str) -> None:
     (door,) = open_doors(plain_server, "default")
     assert not door.web_ui

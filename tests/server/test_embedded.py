@@ -135,6 +135,7 @@ async def test_a_first_start_serves_with_our_attributes_and_thirty_days_of_reten
     assert set(described.config.custom_search_attribute_aliases.values()) == set(SEARCH_ATTRIBUTES)
 
 
+@pytest.mark.slow
 async def test_a_restart_keeps_the_executions(servers: Servers, data_dir: Path) -> None:
     with EmbeddedServer.start(data_dir, port=0, ui_port=0) as server:
         client = await Client.connect(server.address.address)
@@ -204,6 +205,7 @@ def test_a_second_start_that_may_not_attach_names_the_first(servers: Servers, da
         servers.start(data_dir, attach=False)
 
 
+@pytest.mark.slow
 def test_two_first_starts_at_once_share_one_server(servers: Servers, tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(servers.start, [tmp_path / "new", tmp_path / "new"])
@@ -236,6 +238,7 @@ def test_a_frozen_server_is_named_to_a_second_start_and_can_still_be_stopped(
 # --- crashes
 
 
+@pytest.mark.slow
 def test_a_crashed_server_frees_its_directory(servers: Servers, data_dir: Path) -> None:
     crashed = servers.start(data_dir)
     os.kill(crashed.address.pid, signal.SIGKILL)
@@ -247,6 +250,7 @@ def test_a_crashed_server_frees_its_directory(servers: Servers, data_dir: Path) 
     assert running_server(data_dir) == again.address
 
 
+@pytest.mark.slow
 def test_a_first_start_killed_at_any_moment_starts_next_time(servers: Servers, tmp_path: Path) -> None:
     delays = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.1, 1.3, 1.5, 1.7]
 
@@ -279,6 +283,7 @@ def test_the_server_ends_with_its_parent(data_dir: Path) -> None:
     assert running_server(data_dir) is None
 
 
+@pytest.mark.slow
 def test_a_parent_that_exits_without_a_stop_leaves_no_server(data_dir: Path) -> None:
     with parent(data_dir) as process:
         assert process.stdin is not None
@@ -378,6 +383,7 @@ def test_a_port_lost_while_starting_is_named(
     assert not DataDirectory.at(data_dir).locked()
 
 
+@pytest.mark.slow
 def test_a_port_of_our_own_choice_that_is_lost_is_chosen_again(
     servers: Servers, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,11 +442,13 @@ def test_a_server_that_does_not_come_up_is_reported_with_its_last_words(
     assert not DataDirectory.at(data_dir).locked()
 
 
+@pytest.mark.slow
 def test_importing_starts_nothing_and_needs_no_sdk() -> None:
     program = "import sys, holdfast.server.embedded; sys.exit('temporalio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_another_servers_answer_is_not_taken_for_our_own(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

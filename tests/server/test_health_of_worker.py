@@ -175,6 +175,7 @@ async def check_serving(health: Health, settings: Settings, server: ServerAddres
     await health.until("/ready", lambda answer: answer == READY)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_health_address_cannot_be_used_says_so_before_it_serves(settings: Settings) -> None:
     command = worker_command(settings, [], serving={"health": "192.0.2.1:8086"})
     ended = subprocess.run(

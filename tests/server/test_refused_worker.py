@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 SECONDS_MAX = 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ends", "exit_code"), [(False, 1), (True, ServerUnavailable.exit_code)])
 async def test_a_worker_whose_polls_are_refused_ends_though_a_call_does_not(
     settings: Settings, tmp_path: Path, *, ends: bool, exit_code: int

@@ -17,6 +17,7 @@ from tests.restoring import Work, copied_database, copied_store, script
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 
+@pytest.mark.slow
 async def test_a_backup_that_is_restored_elsewhere_goes_on(settings: Settings, tmp_path: Path) -> None:
     ledger, backup = tmp_path / "ledger.jsonl", tmp_path / "restored"
     backup.mkdir()

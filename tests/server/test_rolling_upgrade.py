@@ -75,6 +75,7 @@ async def first_history(client: Holdfast, agent: AgentHandle[str]) -> WorkflowHi
     return await client.temporal.get_workflow_handle(handle.id, run_id=first).fetch_history()
 
 
+@pytest.mark.slow
 async def test_builds_are_promoted_ramped_rolled_back_and_drained_under_load(
     settings: Settings, tmp_path: Path
 ) -> None:

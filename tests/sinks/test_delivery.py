@@ -89,6 +89,7 @@ async def test_every_event_of_every_run_comes_once_and_in_order_to_the_file(sett
         await end_sink(client.temporal, settings, consumer)
 
 
+@pytest.mark.slow
 async def test_runs_that_wait_keep_no_other_run_from_being_told(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ async def test_runs_that_wait_keep_no_other_run_from_being_told(
     await end_sink(client.temporal, settings, "jsonl")
 
 
+@pytest.mark.slow
 async def test_a_sink_that_cannot_be_opened_is_opened_later(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

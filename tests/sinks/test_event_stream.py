@@ -83,6 +83,7 @@ async def gone(client: Holdfast, agent_id: str) -> None:
     await client.temporal.get_workflow_handle(session_workflow_id(agent_id)).result()
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_every_event_of_every_session_comes_once_and_in_order_to_file_and_endpoint(
     settings: Settings, tmp_path: Path
@@ -121,6 +122,7 @@ async def test_every_event_of_every_session_comes_once_and_in_order_to_file_and_
         await end_sink(client.temporal, settings, consumer)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_idle_sessions_keep_no_other_from_being_told(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +167,7 @@ async def test_whether_an_idle_session_has_news_the_server_says_and_no_worker(se
     assert not await readers.stands_at(stream, HistoryPosition(execution.run_id, length + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_what_a_session_holds_no_more_is_counted_and_the_rest_comes(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -187,6 +190,7 @@ async def test_what_a_session_holds_no_more_is_counted_and_the_rest_comes(
     await end_sink(client.temporal, settings, "jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.timeout(300)
 async def test_what_a_killed_worker_was_delivering_of_sessions_comes_once(settings: Settings, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ SCRIPT: Scripts = {
 }
 
 
+@pytest.mark.slow
 async def test_what_a_killed_worker_was_delivering_comes_once(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "whole").touch()  # one death will do
     [(pid, events, size)] = await survived(settings, tmp_path, ["half"])

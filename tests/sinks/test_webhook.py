@@ -28,6 +28,7 @@ def poisonous(event: dict[str, Any]) -> bool:
     return bool(event["kind"] == "AgentStepCompleted" and event["step_number"] == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_webhook_that_fails_hangs_drops_and_refuses_has_each_event_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

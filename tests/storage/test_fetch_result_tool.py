@@ -97,6 +97,7 @@ async def test_a_place_that_is_none_is_refused(results: ResultStore) -> None:
     assert await results.read(RUN, ref, size - 1, 10) == "\n"
 
 
+@pytest.mark.slow
 async def test_more_than_is_kept_is_cut_and_said(results: ResultStore, tmp_path: Path) -> None:
     text = "é" * (RESULT_KEPT_BYTES_MAX // 2 + 1_000)
     part = part_of(await results.bounded("a" + text, CONTEXT, 60))

@@ -26,6 +26,7 @@ AGENT = AgentDefinition(name="reader", tools="all")
 MEGABYTE = 1024 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [1, 2.1, 5, 50])
 async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_read_on_in(
     settings: Settings, tmp_path: Path, megabytes: float
@@ -57,6 +58,7 @@ async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_re
     assert len(written(history.events)) < 350_000, "three parts, each from the tool and to the model, whatever the size"
 
 
+@pytest.mark.slow
 async def test_many_calls_at_once_have_their_references_and_tell_the_truth(settings: Settings, tmp_path: Path) -> None:
     @tool
     def huge(letter: str) -> str:

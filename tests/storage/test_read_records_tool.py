@@ -120,6 +120,7 @@ async def test_another_agents_records_are_not_there(settings: Settings, tmp_path
     assert "no records yet" in result, "another agent's are not its own"
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_in_a_later_execution_an_agent_finds_the_earlier_one(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))

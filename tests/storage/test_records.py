@@ -244,6 +244,7 @@ class Counted(Objects):
         await super().replace(name, data)
 
 
+@pytest.mark.slow
 async def test_all_that_is_written_of_a_session_grows_linearly() -> None:
     objects, written = Counted(), [0]
     agent = Kept(Records(objects))

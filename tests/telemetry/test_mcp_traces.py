@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 AGENT = AgentDefinition(name="clerk", mcp=("till",))
 
 
+@pytest.mark.slow
 async def test_a_server_gets_the_place_of_its_call_in_the_trace_and_the_sdk_adds_no_spans(
     settings: Settings, tmp_path: Path, told: Told
 ) -> None:

@@ -130,6 +130,7 @@ def check_tokens_and_cost(here: Metered, states: Mapping[str, AgentState]) -> No
     assert cost == pytest.approx(sum(state.cost for state in states.values()) - helper.cost)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
     begun = asyncio.Event()
@@ -196,6 +197,7 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         assert private not in told
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_no_replay_counts_anything_again(settings: Settings) -> None:
     begun, free = asyncio.Event(), asyncio.Event()

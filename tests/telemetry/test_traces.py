@@ -139,6 +139,7 @@ async def test_one_trace_spans_client_workflow_calls_and_subagents(
     assert "test-key" not in everything(told)
 
 
+@pytest.mark.slow
 async def test_another_worker_tells_nothing_again_and_both_ways_of_running_replay(
     settings: Settings, tmp_path: Path, told: Told
 ) -> None:
@@ -209,6 +210,7 @@ async def replayed_with_traces(here: Served, history: WorkflowHistory) -> None:
     await tracing_replayer(here.client.temporal.data_converter).replay_workflow(history)
 
 
+@pytest.mark.slow
 async def test_recorded_runs_go_the_same_way_with_traces_and_tell_nothing(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

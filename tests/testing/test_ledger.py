@@ -85,6 +85,7 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(ledger: Ledger, l
         ledger.entries()
 
 
+@pytest.mark.slow
 def test_many_processes_share_one_file(ledger: Ledger) -> None:
     command = [sys.executable, "-c", WRITER, str(ledger.path), str(LINES_EACH)]
     writers = [subprocess.Popen(command) for _ in range(PROCESSES)]

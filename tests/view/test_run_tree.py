@@ -43,6 +43,7 @@ async def listed(client: Holdfast, execution_id: str, runs: int) -> RunView:
     return found
 
 
+@pytest.mark.slow
 async def test_the_tree_of_an_ended_run_has_what_each_run_used(serve: Serve) -> None:
     async with serve(nested, [look]) as served:
         execution_id = await served.client.start(TOP, "go", subagents=DEEP)
@@ -62,6 +63,7 @@ async def test_the_tree_of_an_ended_run_has_what_each_run_used(serve: Serve) -> 
     assert json.loads(json.dumps(to_dict(found)))["children"][1]["children"][0]["usage"]["total_tokens"] == 240
 
 
+@pytest.mark.slow
 async def test_the_tree_of_a_run_under_way_shows_how_far_each_is(serve: Serve) -> None:
     async with serve(never_answered, [look]) as served:
         execution_id, _ = await hanging(served, served.client)
@@ -91,6 +93,7 @@ async def test_a_failed_subagent_stands_in_the_tree_with_its_reason(serve: Serve
     assert "not like this" in child.why
 
 
+@pytest.mark.slow
 async def test_a_large_tree_is_cut_and_says_where(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_tree, "TREE_RUNS_MAX", 4)
     async with serve(nested, [look]) as served:

@@ -14,6 +14,7 @@ from tests.plain_server import running
 pytestmark = pytest.mark.temporal
 
 
+@pytest.mark.slow
 async def test_a_server_that_allows_no_more_lists_is_not_said_to_be_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def till(paid: list[int]) -> Toolset:
 YES = Verdict(decision="approve", by="ann")
 
 
+@pytest.mark.slow
 async def test_an_approval_outlasts_its_worker(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def not_taken(state: AgentState) -> tuple[str, ...]:
     return tuple(each for each in state.running.warnings if "was not accepted" in each)
 
 
+@pytest.mark.slow
 async def test_an_edit_that_breaks_the_tools_schema_is_refused_and_the_call_waits_on(serve: Serve) -> None:
     paid: list[int] = []
     async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:

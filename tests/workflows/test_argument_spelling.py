@@ -41,6 +41,7 @@ def shown(request: RequestRecord) -> list[tuple[str, str]]:
     return [(each["id"], each["function"]["arguments"]) for each in requested]
 
 
+@pytest.mark.slow
 async def test_a_models_text_comes_back_after_a_continue_as_new_in_a_later_execution_and_in_a_fork(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def sandboxed(queue: str, told: threading.Event) -> AnyTool:
     return shell
 
 
+@pytest.mark.slow
 async def test_a_call_that_no_worker_takes_says_so_until_one_has(
     serve: Serve, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ RUNS = int(os.environ.get("HOLDFAST_BUDGET_RUNS", "6"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**6))))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_no_run_passes_its_budget(temporal_address: str, tmp_path: Path) -> None:
     ended = await measure(temporal_address, tmp_path, RUNS, SEED)

@@ -62,6 +62,7 @@ def texts(request: RequestRecord) -> list[str]:
     return [str(each.get("content")) for each in request.body["messages"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [TranscriptCache(), TranscriptCache(bytes_max=0)], ids=["warm", "empty"])
 async def test_the_model_is_sent_the_summary_in_place_of_what_it_stands_for(
     settings: Settings, tmp_path: Path, cache: TranscriptCache
@@ -100,6 +101,7 @@ async def test_a_run_is_followed_and_read_across_its_summaries(settings: Setting
     assert (last.step_count, last.status) == (STEPS + 1, ExecutionStatus.COMPLETED)
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settings: Settings, tmp_path: Path) -> None:
     reader = Reader(size=45_000, at_once=8, summary=say("SUMMARY", delay_seconds=60))
     late = AgentDefinition.model_validate(
@@ -126,6 +128,7 @@ async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settin
     assert state.store.has(SUMMARY_SECTION)
 
 
+@pytest.mark.slow
 async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Settings, tmp_path: Path) -> None:
     reader = Reader(size=45_000, at_once=8, summary=Reply(status=400))
     async with served(settings, tmp_path / "ledger.jsonl", reader, Toolset(tools=(read,))) as at_work:
@@ -135,6 +138,7 @@ async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Setti
     assert sum(len(section.messages) for section in state.state.store.sections) == 1 + STEPS * 9 + 1
 
 
+@pytest.mark.slow
 async def test_a_summary_that_fails_at_first_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:
     forgetful = WorkerSettings(cached_runs=0)
     fleeting = Reply(status=500, headers={"retry-after": "0"})

@@ -84,6 +84,7 @@ async def test_every_step_in_a_run_of_its_own_asks_the_model_the_very_same(restl
     assert asked[0] == asked[1]
 
 
+@pytest.mark.slow
 async def test_each_run_replays_and_stays_small_however_long_the_conversation(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         execution_id = await served.client.start(AGENT, "Go.")
@@ -111,6 +112,7 @@ async def test_a_run_is_listed_once_and_from_its_beginning(restless: Restless) -
     assert line.started_at < runs[-1].events[0].event_time.ToDatetime(UTC)
 
 
+@pytest.mark.slow
 async def test_watchers_miss_nothing_and_hear_nothing_twice(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         execution_id = await served.client.start(AGENT, "Go.")
@@ -159,6 +161,7 @@ async def test_a_stop_by_update_answers_with_the_end(restless: Restless) -> None
     assert told == state.status == "stopped"
 
 
+@pytest.mark.slow
 async def test_max_seconds_count_from_the_beginning_of_the_first_run(restless: Restless) -> None:
     @tool
     async def nap() -> str:
@@ -175,12 +178,14 @@ async def test_max_seconds_count_from_the_beginning_of_the_first_run(restless: R
     assert state.state.execution_duration.total_seconds() < 60
 
 
+@pytest.mark.slow
 async def test_limits_count_across_runs(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         state = await served.client.run(AGENT, "Go.", budget=ExecutionBudget(max_steps=7))
     assert (state.stop_reason, state.state.step_count) == (StopReason.STEPS_LIMIT, 7)
 
 
+@pytest.mark.slow
 async def test_messages_are_kept_whichever_run_they_meet(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         execution_id = await served.client.start(AGENT, "Go.")
@@ -194,6 +199,7 @@ async def test_messages_are_kept_whichever_run_they_meet(restless: Restless) -> 
     assert said == [text for text in heard if text in said], "acknowledged and in order"
 
 
+@pytest.mark.slow
 async def test_a_message_by_update_is_refused_where_it_would_not_be_kept(restless: Restless) -> None:
     script = [say("done", delay_seconds=60)]
     async with restless(script) as served:
@@ -211,6 +217,7 @@ async def test_a_message_by_update_is_refused_where_it_would_not_be_kept(restles
     assert [each.text for each in state.messages].count("heard") == 1
 
 
+@pytest.mark.slow
 async def test_an_execution_goes_on_by_itself_before_its_history_is_long(restless: Restless) -> None:
     async with restless(walk(STEPS), events=60) as served:
         execution_id = await served.client.start(AGENT, "Go.")
@@ -220,6 +227,7 @@ async def test_an_execution_goes_on_by_itself_before_its_history_is_long(restles
     assert all(len(history.events) < 90 for history in runs)
 
 
+@pytest.mark.slow
 async def test_the_state_is_read_while_it_goes_on(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         execution_id = await served.client.start(AGENT, "Go.")

@@ -127,6 +127,7 @@ async def test_a_second_decision_is_refused_also_when_both_come_at_once(serve: S
     assert paid == ([5] if approvals(state) == [("approve", "ann")] else [])
 
 
+@pytest.mark.slow
 async def test_a_thousand_decisions_decide_one_call_once(serve: Serve) -> None:
     paid: list[int] = []
     async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:
@@ -184,6 +185,7 @@ async def test_an_edit_is_checked_against_the_tools_schema_and_kept_with_its_dig
     assert (paid, getattr(done.approval, "digest", "")) == ([7], call_digest("pay", {"amount": 7}))
 
 
+@pytest.mark.slow
 async def test_the_patience_of_a_rule_outlasts_a_worker_and_a_new_run(settings: Settings, tmp_path: Path) -> None:
     """The time is over while no worker is there; what is decided afterwards comes too late."""
     paid: list[int] = []
@@ -256,6 +258,7 @@ async def asked_below(client: Holdfast) -> tuple[str, WaitingCall]:
     return root, waits
 
 
+@pytest.mark.slow
 async def test_a_subagents_call_waits_for_a_person_as_the_roots_do(serve: Serve) -> None:
     paid: list[int] = []
     async with serve(spawning, offer=till(paid)) as served:

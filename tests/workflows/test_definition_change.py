@@ -181,6 +181,7 @@ async def test_a_stop_that_comes_with_a_change_stops(serve: Serve) -> None:
     assert state.step_count == 1
 
 
+@pytest.mark.slow
 async def test_a_change_in_every_step_of_a_run_that_always_goes_on_elsewhere(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def noting(cut: Hold) -> list[Reply]:
     return [call("note", text="one", seconds=0.01), call("note", text="two", seconds=0.01), half]
 
 
+@pytest.mark.slow
 async def test_a_run_that_loses_its_provider_in_an_answer_and_then_its_worker_ends_with_another_one(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

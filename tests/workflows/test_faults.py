@@ -106,6 +106,7 @@ async def test_an_agent_with_an_unknown_tool_fails_before_any_model_call(serve: 
     assert failed.value.state["execution"]["status"] == "failed"
 
 
+@pytest.mark.slow
 async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_asked_meanwhile(
     settings: Settings, tmp_path: Path
 ) -> None:

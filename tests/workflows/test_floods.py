@@ -51,6 +51,7 @@ async def stopped(client: Holdfast, execution_id: str) -> AgentState:
     return state
 
 
+@pytest.mark.slow
 async def test_messages_beyond_the_room_are_dropped_counted_and_told(serve: Serve) -> None:
     async with serve([HANGS]) as served:
         execution_id = await served.client.start(AGENT, "go")
@@ -76,6 +77,7 @@ async def test_large_messages_are_dropped_by_their_bytes_and_small_ones_still_fi
     assert "15 that came by signal were not accepted" in warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signal", "value"),
     [
@@ -93,6 +95,7 @@ async def test_a_stop_is_heard_after_a_flood(serve: Serve, signal: str, value: o
     assert len(state.running.continuation.stop_signals) <= STOP_SIGNALS_MAX
 
 
+@pytest.mark.slow
 async def test_room_is_there_again_for_the_next_step(serve: Serve) -> None:
     answers = [say("one " * 30, piece_chars=4, piece_seconds=0.1), say("two")]
 

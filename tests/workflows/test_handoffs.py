@@ -78,6 +78,7 @@ async def test_a_run_goes_on_as_the_other_agent_on_another_worker(settings: Sett
     assert [(each.from_agent, each.to_agent) for each in state.running.handoffs] == [("front", "billing")]
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_as_the_other_agent_in_each_of_its_temporal_runs(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def desk(request: dict[str, Any]) -> Reply:
     return say(f"{prompt} {last['content']}")
 
 
+@pytest.mark.slow
 async def test_the_last_agent_answers_the_sessions_next_message(serve: Serve) -> None:
     async with serve(desk, [looking()]) as served:
         agent = served.client.agent(definition=FRONT, subagents=[BILLING])

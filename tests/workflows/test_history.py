@@ -63,6 +63,7 @@ async def test_a_step_costs_twelve_events_and_the_same_bytes_early_and_late(serv
     assert bytes_each < BYTES_PER_STEP_MAX
 
 
+@pytest.mark.slow
 async def test_results_too_large_to_travel_are_fetched_by_query(serve: Serve) -> None:
     big = calls(*(Call("read", {"size": 49_000, "seed": n}) for n in range(8)))
     async with serve([big, big, say("done")], [read]) as served:
@@ -79,6 +80,7 @@ async def test_results_too_large_to_travel_are_fetched_by_query(serve: Serve) ->
     ]
 
 
+@pytest.mark.slow
 async def test_a_worker_that_never_saw_the_conversation_reads_it_from_the_workflow(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ async def test_no_secret_reaches_the_history(serve: Serve) -> None:
     assert served.endpoint.base_url.encode() not in written
 
 
+@pytest.mark.slow
 async def test_many_runs_at_once_keep_to_themselves(serve: Serve) -> None:
     async with serve([call("read", size=100), call("read", size=100), say("done")], [read]) as served:
         asked = [f"question {n}" for n in range(30)]

@@ -52,6 +52,7 @@ def as_often_as_asked(request: dict[str, Any]) -> Reply:
     return call("read", size=2_048, seed=number) if number < steps else say("done")
 
 
+@pytest.mark.slow
 async def test_what_hooks_are_shown_is_in_no_history(serve: Serve) -> None:
     seen: dict[str, list[bool]] = {}
 
@@ -70,6 +71,7 @@ async def test_what_hooks_are_shown_is_in_no_history(serve: Serve) -> None:
     assert all(seen["before_step"])
 
 
+@pytest.mark.slow
 async def test_a_place_costs_one_event_and_a_step_the_same_bytes_early_and_late(serve: Serve) -> None:
     offer = Toolset(tools=(read,), hooks=at_every_place(nothing))
     async with serve(as_often_as_asked, offer=offer) as served:
@@ -106,6 +108,7 @@ async def test_hooks_at_the_same_place_cost_one_event_together(serve: Serve) -> 
     assert len(markers(events)) == 2
 
 
+@pytest.mark.slow
 async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(serve: Serve) -> None:
     told: list[str] = []
 
@@ -207,6 +210,7 @@ async def test_a_hook_that_fails_ends_the_run_with_its_name(
     assert size < 50_000
 
 
+@pytest.mark.slow
 async def test_hooks_that_hang_take_no_hook_of_another_run_with_them(serve: Serve) -> None:
     hang = hook("before_step", name="hang", timeout_seconds=0.1)(sleeping)
     fine = hook("before_step", name="fine")(lambda _: Changes(metadata={"fine": True}))
@@ -218,6 +222,7 @@ async def test_hooks_that_hang_take_no_hook_of_another_run_with_them(serve: Serv
     assert state.state.metadata["fine"] is True
 
 
+@pytest.mark.slow
 async def test_an_async_hook_that_blocks_harms_no_neighbour(serve: Serve) -> None:
     async def block(_: HookContext) -> None:
         time.sleep(3.5)  # noqa: ASYNC251  # the fault
@@ -241,6 +246,7 @@ async def test_all_hooks_of_one_place_together_cannot_outgrow_a_payload(serve: S
             await served.client.run(AGENT, "?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trigger", ["before_tool", "after_tool"])
 async def test_the_hooks_around_many_calls_at_once_do_not_end_the_run(serve: Serve, trigger: str) -> None:
     """One workflow task may carry 4 MB; the server terminates a run that sends more."""
@@ -257,6 +263,7 @@ async def test_the_hooks_around_many_calls_at_once_do_not_end_the_run(serve: Ser
             await served.client.result(execution_id)
 
 
+@pytest.mark.slow
 async def test_notes_that_hooks_pile_up_leave_the_state_readable(serve: Serve) -> None:
     def note(context: HookContext) -> Changes:
         return Changes(metadata={f"{context.step_number}": "x" * 60_000})

@@ -50,6 +50,7 @@ async def until(
             await asyncio.sleep(LOOK_SECONDS)
 
 
+@pytest.mark.slow
 async def test_a_form_waits_and_the_call_goes_on_with_the_answers(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve(BOOKS, mcp={"theatre": asking(ledger)}) as served:
@@ -104,6 +105,7 @@ async def test_a_link_is_shown_and_a_refusal_reaches_the_server(serve: Serve, tm
     assert state.steps[0].tool_executions[0].result == "decline"
 
 
+@pytest.mark.slow
 async def test_two_requests_at_once_are_answered_one_by_one(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve([call("theatre_both"), say("done")], mcp={"theatre": asking(ledger)}) as served:
@@ -133,6 +135,7 @@ async def test_of_two_answers_at_once_one_is_taken(serve: Serve, tmp_path: Path)
     assert [type(each) for each in results if each is not True] == [DecisionRefused, DecisionRefused]
 
 
+@pytest.mark.slow
 async def test_an_answer_comes_by_signal_too_and_one_that_does_not_fit_is_a_warning(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -156,6 +159,7 @@ async def test_an_answer_comes_by_signal_too_and_one_that_does_not_fit_is_a_warn
     assert "`answer` signal" in warnings[1]
 
 
+@pytest.mark.slow
 async def test_an_agents_handle_lists_the_question_and_answers_it_also_without_await(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -204,6 +208,7 @@ async def test_a_stop_ends_the_wait(serve: Serve, tmp_path: Path) -> None:
     assert state.status is ExecutionStatus.STOPPED
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_ends_asking_and_one_with_a_huge_state_fail_the_call(
     serve: Serve, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ async def answers_of(client: Holdfast, history: History) -> list[InferenceAnswer
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_run_under_way_is_listed_by_its_steps_tokens_and_cost(serve: Serve) -> None:
     """It replays, although it was asked all the time while its hooks ran: how tasks fall together decides nothing."""

@@ -55,6 +55,7 @@ async def test_a_step_under_way_has_no_type_and_the_loop_is_not_to_stop_during_a
     assert (end.last_step_type, end.should_stop) == (AgentStepType.FINAL_RESPONSE, True)
 
 
+@pytest.mark.slow
 async def test_an_execution_that_ended_before_it_spoke_has_no_answer_of_another(serve: Serve) -> None:
     hold = Hold()
     async with serve([say("the first answer"), say("The second, as far", pieces_max=0, hold=hold)]) as served:

@@ -47,6 +47,7 @@ async def activities(handle: WorkflowHandle[object, object]) -> list[str]:
     return [each.activity_type.name for each in scheduled if each.activity_type.name]
 
 
+@pytest.mark.slow
 async def test_an_agent_uses_the_tools_of_its_server(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_add", a=1, b=2), call("till_pay", amount=5), say("done")]
@@ -81,6 +82,7 @@ async def test_arguments_that_break_the_schema_never_reach_the_server(serve: Ser
     assert noted(ledger) == []
 
 
+@pytest.mark.slow
 async def test_an_error_of_the_tool_goes_to_the_model(serve: Serve, tmp_path: Path) -> None:
     async with serve([call("till_fail"), say("sorry")], mcp=stdio(tmp_path / "mcp")) as served:
         result = await served.client.run(AGENT, "fail")
@@ -147,6 +149,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_starts(serve: Serve, tmp_p
     assert served.endpoint.requests == ()
 
 
+@pytest.mark.slow
 async def test_a_run_keeps_the_tools_that_it_began_with_when_another_worker_and_another_server_go_on(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -168,6 +171,7 @@ async def test_a_run_keeps_the_tools_that_it_began_with_when_another_worker_and_
     assert about["till_pay"] == "Pay an amount."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continues", [False, True])
 async def test_a_run_that_goes_on_at_a_worker_without_its_server_keeps_its_tools_and_is_told_what_is_missing(
     serve: Serve, tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture, *, continues: bool
@@ -266,6 +270,7 @@ async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve
     assert [step.tool_executions[0].result for step in state.steps[:2]] == ["nothing", "3"]
 
 
+@pytest.mark.slow
 async def test_a_change_does_not_wait_for_the_servers_of_the_change_before_it(serve: Serve, tmp_path: Path) -> None:
     ledger, begun = tmp_path / "mcp", tmp_path / "begun"
     program = f"import time; open({str(begun)!r}, 'a').write('x\\n'); time.sleep(60)"
@@ -293,6 +298,7 @@ async def test_a_change_does_not_wait_for_the_servers_of_the_change_before_it(se
     assert "changed once more" in warning
 
 
+@pytest.mark.slow
 async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> None:
     script = [call("till_wait", seconds=3), say("done")]
     async with serve(script, mcp=stdio(tmp_path / "mcp")) as served:
@@ -318,6 +324,7 @@ async def test_an_agent_that_is_handed_the_conversation_has_the_tools_of_its_ser
     assert state.active_agent == "clerk"
 
 
+@pytest.mark.slow
 async def test_an_edit_that_breaks_the_tools_schema_is_refused(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_pay",)),))
@@ -363,6 +370,7 @@ async def test_a_server_that_refuses_the_credentials_ends_the_run_at_once(serve:
     assert "refused old" in noted(tmp_path / "ledger")
 
 
+@pytest.mark.slow
 async def test_a_model_is_told_once_that_its_server_was_started_anew(serve: Serve, tmp_path: Path) -> None:
     script = [call("till_add", a=1, b=2), call("till_die"), call("till_add", a=3, b=4), call("till_add", a=5, b=6)]
     async with serve([*script, say("done")], mcp=stdio(tmp_path / "mcp")) as served:
@@ -373,6 +381,7 @@ async def test_a_model_is_told_once_that_its_server_was_started_anew(serve: Serv
     assert (first, anew, last) == ("3", f"{note}\n7", "11")
 
 
+@pytest.mark.slow
 async def test_a_model_is_told_when_another_worker_goes_on(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     agent = replace(AGENT, approvals=(ApprovalRule(tools=("till_pay",)),))
@@ -385,6 +394,7 @@ async def test_a_model_is_told_when_another_worker_goes_on(serve: Serve, tmp_pat
     assert str(state.steps[1].tool_executions[0].result).startswith("[the MCP server 'till' runs in another process")
 
 
+@pytest.mark.slow
 async def test_a_server_that_remembers_nothing_may_change_its_process(serve: Serve, tmp_path: Path) -> None:
     script = [call("till_add", a=1, b=2), call("till_die"), call("till_add", a=3, b=4), say("done")]
     async with serve(script, mcp=stdio(tmp_path / "mcp", stateless=True)) as served:
@@ -415,6 +425,7 @@ async def test_a_run_has_the_tenant_it_was_started_for_and_so_have_its_subagents
     assert described.raw_description.workflow_execution_info.priority.fairness_key == "acme"
 
 
+@pytest.mark.slow
 async def test_servers_that_cannot_be_listed_fail_the_run_with_the_cause_and_without_a_charge(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ async def test_an_agent_searches_three_hundred_tools_and_calls_one_by_its_own_na
     ), "the model sees what it wrote"
 
 
+@pytest.mark.slow
 async def test_rules_about_a_tool_hold_when_it_is_called_through_another(serve: Serve, tmp_path: Path) -> None:
     script = [
         call("call_tool", name="shop_refund", arguments={"item": "7"}),
@@ -114,6 +115,7 @@ async def test_rules_about_a_tool_hold_when_it_is_called_through_another(serve: 
     assert noted(tmp_path / "ledger") == []
 
 
+@pytest.mark.slow
 async def test_a_session_tells_which_tools_its_server_has_changed_since_its_last_execution(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ async def test_a_session_tells_which_tools_its_server_has_changed_since_its_last
     assert third.mcp_catalog == second.mcp_catalog
 
 
+@pytest.mark.slow
 async def test_a_decision_about_another_version_of_a_tool_decides_nothing(serve: Serve, tmp_path: Path) -> None:
     agent = replace(AGENT, tools=(), approvals=(ApprovalRule(tools=("shop_pay_invoice",)),))
     script = [call("shop_pay_invoice", item="7"), say("done"), call("shop_pay_invoice", item="7"), say("done")]
@@ -161,6 +164,7 @@ async def test_a_decision_about_another_version_of_a_tool_decides_nothing(serve:
     assert len(set(digests)) == len(digests) == 2, "the same call, two versions of its tool"
 
 
+@pytest.mark.slow
 async def test_an_agents_handle_decides_about_the_version_of_the_tool_that_was_seen(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -208,6 +212,7 @@ def calls_the_only_tool(request: dict[str, Any]) -> Reply:
     return say("done") if turn_number(request) else call(name, item="7")
 
 
+@pytest.mark.slow
 async def test_a_definition_describes_a_server_where_the_worker_allows_it(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:

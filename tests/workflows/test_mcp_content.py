@@ -68,6 +68,7 @@ async def test_more_files_than_one_call_may_keep_are_left_out_and_named(serve: S
     ] == "[not kept: 'image-20.png' is one file too many: one call attaches 16]"
 
 
+@pytest.mark.slow
 async def test_what_a_server_structures_is_the_value_of_the_call(serve: Serve) -> None:
     script = [call("studio_weather"), call("studio_count"), call("studio_point"), say("done")]
     async with serve(script, mcp=studio()) as served:

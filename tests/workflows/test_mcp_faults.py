@@ -51,6 +51,7 @@ async def test_the_model_is_told_what_a_server_did_and_the_run_goes_on(
     assert len(history) < HISTORY_BYTES_MAX
 
 
+@pytest.mark.slow
 async def test_a_token_that_ends_in_the_middle_of_a_run_is_renewed_and_each_call_has_one_effect(
     serve: Serve, tmp_path: Path
 ) -> None:

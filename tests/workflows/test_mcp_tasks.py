@@ -74,6 +74,7 @@ async def killable(
         yield dataclasses.replace(settings, mcp_file=file), endpoint
 
 
+@pytest.mark.slow
 async def test_a_task_is_polled_within_one_activity_and_its_status_is_seen(serve: Serve, tmp_path: Path) -> None:
     async with serve([call("oven_bake"), say("done")], mcp={"oven": oven(tmp_path)}) as served:
         execution_id = await served.client.start(AGENT, "bake")
@@ -144,6 +145,7 @@ async def test_a_run_that_is_terminated_cancels_its_task(serve: Serve, tmp_path:
     assert effects(tmp_path) == 0
 
 
+@pytest.mark.slow
 async def test_a_lost_task_of_an_idempotent_tool_is_made_anew_where_its_server_is_trusted(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ async def test_a_lost_task_of_an_idempotent_tool_is_made_anew_where_its_server_i
     assert counted(tmp_path, "tools/call lose") == ATTEMPTS_MAX
 
 
+@pytest.mark.slow
 async def test_the_time_limit_of_the_run_cancels_the_task(serve: Serve, tmp_path: Path) -> None:
     agent = replace(AGENT, budget=ExecutionBudget(max_seconds=15))
     async with serve([call("oven_bake"), say("never")], mcp={"oven": oven(tmp_path)}) as served:
@@ -164,6 +167,7 @@ async def test_the_time_limit_of_the_run_cancels_the_task(serve: Serve, tmp_path
     assert state.stop_reason is StopReason.TIME_LIMIT
 
 
+@pytest.mark.slow
 async def test_a_task_may_take_longer_than_a_call_but_not_than_its_own_limit(serve: Serve, tmp_path: Path) -> None:
     server = oven(tmp_path, timeout_seconds=5, task_seconds_max=6)
     async with serve([call("oven_bake"), say("sorry")], mcp={"oven": server}) as served:
@@ -175,6 +179,7 @@ async def test_a_task_may_take_longer_than_a_call_but_not_than_its_own_limit(ser
     assert counted(tmp_path, "tasks/cancel") == 1
 
 
+@pytest.mark.slow
 async def test_workers_that_are_killed_hand_the_task_on_and_the_server_sees_one_call(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -195,6 +200,7 @@ async def test_workers_that_are_killed_hand_the_task_on_and_the_server_sees_one_
     assert counted(tmp_path, "tasks/cancel") == 0
 
 
+@pytest.mark.slow
 async def test_tasks_that_are_taken_up_need_no_free_slot_so_that_none_is_called_anew(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -216,6 +222,7 @@ async def test_tasks_that_are_taken_up_need_no_free_slot_so_that_none_is_called_
     assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (len(ids), len(ids))
 
 
+@pytest.mark.slow
 async def test_a_worker_that_wakes_after_another_took_the_task_up_does_not_cancel_it(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -239,6 +246,7 @@ async def test_a_worker_that_wakes_after_another_took_the_task_up_does_not_cance
     assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_a_lost_machine_leaves_the_task_with_the_server(settings: Settings, tmp_path: Path) -> None:
     async with oven_over_http(tmp_path) as (server, _), killable(settings, server, tmp_path) as (mine, endpoint):
         client = await Holdfast.connect(mine)
@@ -255,6 +263,7 @@ async def test_a_lost_machine_leaves_the_task_with_the_server(settings: Settings
     assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_restarted_hands_the_task_on_and_a_stop_reaches_it_there(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -277,6 +286,7 @@ async def test_a_worker_that_is_restarted_hands_the_task_on_and_a_stop_reaches_i
     assert (counted(tmp_path, "tools/call bake"), effects(tmp_path)) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_before_there_is_a_task_leaves_an_unknown_outcome_and_no_second_call(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -306,6 +316,7 @@ async def question(client: Holdfast, execution_id: str, message: str) -> OpenCal
     return waiting
 
 
+@pytest.mark.slow
 async def test_a_task_that_asks_waits_for_a_person_without_a_poll_and_gets_each_answer(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -336,6 +347,7 @@ async def test_a_task_that_asks_waits_for_a_person_without_a_poll_and_gets_each_
     assert (counted(tmp_path, "tools/call order"), effects(tmp_path)) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_workers_killed_before_and_after_a_tasks_question_is_answered_leave_one_effect(
     settings: Settings, tmp_path: Path
 ) -> None:

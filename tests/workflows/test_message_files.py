@@ -119,6 +119,7 @@ async def test_messages_of_a_session_bring_files_and_the_model_keeps_seeing_them
     assert kinds == [["text", "text", "file"], ["text", "text", "image_url"]]
 
 
+@pytest.mark.slow
 async def test_a_message_to_a_run_under_way_brings_files(serve: Serve) -> None:
     begun, told = asyncio.Event(), asyncio.Event()
 

@@ -87,6 +87,7 @@ async def test_a_message_by_update_in_the_first_task_is_answered(serve: Serve, s
     assert said(state) == ["the question", "and this"]
 
 
+@pytest.mark.slow
 async def test_messages_that_race_the_end_are_answered_or_refused(serve: Serve) -> None:
     async with serve([say("answer"), say("another")]) as served:
         ends = await asyncio.gather(*(_raced(served, number) for number in range(ROUNDS)))
@@ -149,6 +150,7 @@ async def test_a_message_that_cannot_travel_is_refused_before_temporal(serve: Se
         assert not await served.client.message(execution_id, "after the end")
 
 
+@pytest.mark.slow
 async def test_more_messages_than_one_step_takes_are_refused(serve: Serve) -> None:
     async with serve([say("first", failures=(Reply(status=500),), delay_seconds=8), say("second")]) as served:
         execution_id = await served.client.start(AGENT, "?")
@@ -166,6 +168,7 @@ async def test_more_messages_than_one_step_takes_are_refused(serve: Serve) -> No
     assert set(said(state)) == {"?", *taken}
 
 
+@pytest.mark.slow
 async def test_the_largest_messages_that_wait_leave_the_state_readable(serve: Serve) -> None:
     async with serve([say("too late", delay_seconds=60)]) as served:
         execution_id = await served.client.start(AGENT, "?")

@@ -130,6 +130,7 @@ async def stopped(client: Holdfast, execution_id: str) -> AgentState:
     return state
 
 
+@pytest.mark.slow
 async def test_two_workers_together_keep_to_the_limit(settings: Settings, tmp_path: Path) -> None:
     limit, runs = 240, 24
     async with FakeOpenAI(lambda _: say("done")) as endpoint:
@@ -187,6 +188,7 @@ async def test_a_call_that_waits_in_its_worker_is_shown_and_stopped_at_once(sett
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "drain"])
 async def test_a_call_that_waits_in_a_worker_that_ends_is_made_by_another(
     settings: Settings, tmp_path: Path, end: str
@@ -233,6 +235,7 @@ async def test_a_queue_that_no_worker_serves_is_told_and_the_runs_time_ends_it(
     assert not endpoint.requests
 
 
+@pytest.mark.slow
 async def test_sessions_go_before_plain_runs(settings: Settings) -> None:
     def words(body: dict[str, Any]) -> str:
         return str(body["messages"][-1]["content"])
@@ -273,6 +276,7 @@ async def test_a_wait_in_the_queue_takes_nothing_of_the_patience_with_the_endpoi
     assert times[2] - times[0] >= 3.0
 
 
+@pytest.mark.slow
 async def test_a_run_falls_back_where_its_provider_allows_nothing_for_minutes(settings: Settings) -> None:
     refused = Reply(status=429, text="slow down", headers={"retry-after": "300"})
     fallback = AgentDefinition(name="clerk", llm=LLM.model_validate({"model": "large", "fallback": ["small"]}))

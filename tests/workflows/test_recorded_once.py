@@ -51,6 +51,7 @@ async def test_the_last_hook_runs_once_for_an_end_that_messages_race(settings: S
     assert ran == [1]
 
 
+@pytest.mark.slow
 async def test_a_local_tool_runs_once_where_its_run_goes_on_in_a_new_one(settings: Settings, tmp_path: Path) -> None:
     ran: list[int] = []
 

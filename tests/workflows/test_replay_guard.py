@@ -167,6 +167,7 @@ async def test_a_run_whose_only_task_is_not_recorded_leaves_the_cache_after_a_qu
     assert failures_in(await handle.fetch_history()) == []
 
 
+@pytest.mark.slow
 async def test_queries_during_local_activities_leave_a_history_that_replays(settings: Settings) -> None:
     client = (await Holdfast.connect(settings)).temporal
     queue, runner = settings.task_queue, AgentWorkflowRunner()

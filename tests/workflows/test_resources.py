@@ -155,6 +155,7 @@ async def database() -> AsyncIterator[Pool]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_the_worker_program_ends_with_the_name_of_what_does_not_open(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +180,7 @@ async def database() -> AsyncIterator[Pool]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_worker_that_is_told_to_end_lets_its_resources_close(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

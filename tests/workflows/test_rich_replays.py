@@ -27,6 +27,7 @@ pytestmark = pytest.mark.temporal
 KEY = b"test-key"  # what `tests.serving` gives its worker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("early", [False, True], ids=["on time", "early signals and queries"])
 async def test_a_stop_anywhere_in_a_rich_run_replays(
@@ -53,6 +54,7 @@ async def test_a_stop_anywhere_in_a_rich_run_replays(
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
 
 
+@pytest.mark.slow
 async def test_a_rich_run_comes_to_the_same_state_whatever_is_kept_in_memory(
     settings: Settings, tmp_path: Path
 ) -> None:

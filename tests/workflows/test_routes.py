@@ -41,6 +41,7 @@ def route(endpoint: FakeOpenAI, **more: Any) -> dict[str, Any]:  # noqa: ANN401 
     return {"api": "openai_chat", "base_url": endpoint.base_url, "key": {"variable": "ROUTE_KEY"}, **more}
 
 
+@pytest.mark.slow
 async def test_a_worker_answers_by_the_routes_of_its_file(settings: Settings, tmp_path: Path) -> None:
     """The worker program with `--models`: two endpoints in one tree, the key in its environment alone."""
     script = [call("spawn", agent="helper", task="Look."), say("done")]

@@ -50,6 +50,7 @@ async def idle(chat: Chat) -> AgentState:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_many_clients_that_send_to_one_new_id_at_once_talk_to_one_agent(serve: Serve) -> None:
     async with serve(echo) as served:
         agent_id = str(uuid4())
@@ -118,6 +119,7 @@ async def test_a_message_over_the_limit_that_is_sent_past_our_client_is_refused(
     assert failed == [], "no task of the session failed over it"
 
 
+@pytest.mark.slow
 async def test_a_thousand_stops_are_one(serve: Serve) -> None:
     async with serve(slow) as served:
         agent = served.client.agent(definition=AGENT)

@@ -86,6 +86,7 @@ async def test_a_fault_in_the_end_of_a_turn_ends_the_session_with_its_cause(
     assert "the end of a turn is broken" in str(failed.value.cause)
 
 
+@pytest.mark.slow
 async def test_messages_wait_for_their_turn_in_order(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
@@ -95,6 +96,7 @@ async def test_messages_wait_for_their_turn_in_order(serve: Serve) -> None:
     assert len({each.running.execution_id for each in states}) == 4
 
 
+@pytest.mark.slow
 async def test_the_same_message_twice_is_one_turn_also_in_another_run(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT, SessionSettings(continue_events=1))
@@ -132,6 +134,7 @@ async def test_an_injected_message_is_seen_with_the_next_call_and_answered_in_th
     assert ids(state.messages) == [first.message_id, second.message_id]
 
 
+@pytest.mark.slow
 async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
@@ -152,6 +155,7 @@ async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serv
     assert [text for role, text in texts(states[-1]) if role == "user"] == ["slow", "urgent", "queued"]
 
 
+@pytest.mark.slow
 async def test_what_runs_can_be_made_to_refuse_messages(serve: Serve) -> None:
     async with serve([say("late", delay_seconds=60)]) as served:
         chat = Chat(served.client, AGENT, SessionSettings(while_running="reject"))
@@ -201,6 +205,7 @@ async def test_another_prompt_and_model_hold_from_the_next_execution_on(serve: S
     assert len(state.messages) == 4
 
 
+@pytest.mark.slow
 async def test_a_closed_session_answers_what_waits_and_takes_nothing_more(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
@@ -238,6 +243,7 @@ async def test_an_agent_that_was_never_there_is_told_of(serve: Serve) -> None:
     assert f"there is no agent {chat.agent_id}; give its definition" in refused.value.cause.message
 
 
+@pytest.mark.slow
 async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
@@ -257,6 +263,7 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
     assert size < 10_000
 
 
+@pytest.mark.slow
 async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
@@ -284,6 +291,7 @@ def test_a_stop_is_told_before_the_messages_that_wait_to_be_told() -> None:
     assert list(child._outbox) == [stop, *said]  # pyright: ignore[reportPrivateUsage]  # when each is sent, the server decides
 
 
+@pytest.mark.slow
 async def test_a_stop_among_messages_to_be_injected_loses_none_of_them(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
@@ -307,6 +315,7 @@ async def _injected(chat: Chat, text: str, turns: asyncio.Semaphore) -> Receipt:
         return await chat.send(text, policy="inject")
 
 
+@pytest.mark.slow
 async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Serve) -> None:
     async with serve(long_answer) as served:
         chat = Chat(served.client, AGENT)
@@ -325,6 +334,7 @@ async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Ser
     assert max(inputs[12:]) <= min(inputs[2:]) + 100
 
 
+@pytest.mark.slow
 async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Serve) -> None:
     """Temporal takes 2,000 updates in one run; it would refuse every message, and the close, for ever after."""
     async with serve(echo) as served:
@@ -345,6 +355,7 @@ async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Ser
     assert described.history_length < UPDATES_PER_RUN
 
 
+@pytest.mark.slow
 async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: Serve) -> None:
     def slow(request: dict[str, Any]) -> Reply:
         return say("late", delay_seconds=240) if request["messages"][-1]["content"] == "slow" else say("done")

@@ -50,6 +50,7 @@ def quick(request: dict[str, Any]) -> Reply:
     return say(f"re {request['messages'][-1]['content']}", delay_seconds=ANSWER_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number_of_rounds", [ROUNDS, pytest.param(ROUNDS_MANY, marks=pytest.mark.chaos)])
 async def test_messages_that_race_the_end_of_an_execution_are_said_once(serve: Serve, number_of_rounds: int) -> None:
     rng, at_once = random.Random(SEED), asyncio.Semaphore(AT_ONCE)  # noqa: S311  # no secret hangs on it
@@ -103,6 +104,7 @@ async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: S
             assert stop is not None or not end["waiting"]
 
 
+@pytest.mark.slow
 async def test_a_rewind_that_races_a_message_is_done_before_it_or_refused(serve: Serve) -> None:
     async with serve(quick) as served:
         for _ in range(6):
@@ -143,6 +145,7 @@ async def _asks_the_store(chat: Chat) -> None:
         await asyncio.sleep(ANSWER_SECONDS)
 
 
+@pytest.mark.slow
 async def test_a_cancel_that_finds_a_session_leaving_closes_it_with_what_came_meanwhile(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -158,6 +161,7 @@ async def test_a_cancel_that_finds_a_session_leaving_closes_it_with_what_came_me
     assert (view["status"], view["waiting"], view["executions"]) == ("closed", [receipt.message_id], 1)
 
 
+@pytest.mark.slow
 async def test_a_cancel_while_a_closing_session_waits_for_a_rewind_leaves_it_kept(serve: Serve, tmp_path: Path) -> None:
     async with serve(quick) as served:
         chat = Chat(served.client, AGENT)
@@ -183,6 +187,7 @@ async def _sent(chat: Chat, text: str) -> str | None:
         return None
 
 
+@pytest.mark.slow
 async def test_twenty_senders_at_once_are_acknowledged_in_one_order_and_all_are_said(serve: Serve) -> None:
     async with serve(quick) as served:
         chat = Chat(served.client, AGENT)

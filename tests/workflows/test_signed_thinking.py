@@ -43,6 +43,7 @@ def answers(body: dict[str, Any]) -> list[list[str]]:
     return [[block["type"] for block in blocks] for blocks in turns]
 
 
+@pytest.mark.slow
 async def test_signed_thinking_goes_back_in_place_from_a_worker_that_has_seen_none_of_it(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ async def test_a_stop_after_the_step_lets_the_step_finish(serve: Serve) -> None:
     assert state.last_step_tool_executions[0].result == "rested"
 
 
+@pytest.mark.slow
 async def test_a_thousand_stops_are_one_stop(serve: Serve) -> None:
     async with serve(SLOW) as served:
         execution_id = await served.client.start(AGENT, "wait")

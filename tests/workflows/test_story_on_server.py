@@ -89,6 +89,7 @@ def children(events: Iterable[HistoryEvent]) -> list[str]:
     return [line(each) for each in events if each.HasField("start_child_workflow_execution_initiated_event_attributes")]
 
 
+@pytest.mark.slow
 async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event(serve: Serve) -> None:
     stage = Stage()
     async with serve(stage.play, offer=stage.offer) as at_work:
@@ -217,6 +218,7 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
     }
 
 
+@pytest.mark.slow
 async def test_a_run_that_went_on_as_a_new_one_tells_the_whole_story(settings: Settings, tmp_path: Path) -> None:
     @tool
     def look(number: int) -> str:

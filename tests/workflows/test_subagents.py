@@ -66,6 +66,7 @@ async def begun(served: Served, *tasks: str) -> None:
     await served.endpoint.until(lambda all_: all(any(each in one.raw for one in all_[1:]) for each in wanted))
 
 
+@pytest.mark.slow
 async def test_a_stop_of_the_parent_leaves_no_child_running(serve: Serve) -> None:
     script = by_agent(
         boss=[calls(spawn("first task"), spawn("second task"))],
@@ -108,6 +109,7 @@ async def test_a_child_that_is_terminated_is_a_tools_error(serve: Serve) -> None
     assert state.final_response == "I did without"
 
 
+@pytest.mark.slow
 async def test_what_a_tree_uses_is_what_its_endpoint_reported(serve: Serve) -> None:
     script = by_agent(
         boss=[calls(spawn("one"), spawn("two"), spawn("three"), usage=(1_000, 10)), say("done", usage=(2_000, 20))],
@@ -126,6 +128,7 @@ async def test_what_a_tree_uses_is_what_its_endpoint_reported(serve: Serve) -> N
     assert [each.usage.input_tokens for each in state.steps[0].tool_executions] == [750] * 3
 
 
+@pytest.mark.slow
 async def test_agents_nest_no_deeper_than_the_root_says(serve: Serve) -> None:
     ping = agent("ping", "pong", max_depth=2)
     pong = agent("pong", "ping", max_depth=10)
@@ -144,6 +147,7 @@ async def test_agents_nest_no_deeper_than_the_root_says(serve: Serve) -> None:
     assert execution.error.type == "SubagentTooDeep"
 
 
+@pytest.mark.slow
 async def test_parallel_children_share_what_is_left(serve: Serve) -> None:
     greedy = [calls(Call("none", {}), usage=(1, 100)) for _ in range(50)]
     script = by_agent(boss=[calls(*(spawn(str(n)) for n in range(4)), usage=(100, 1)), say("done")], helper=greedy)
@@ -172,6 +176,7 @@ async def test_what_cannot_be_started_is_refused_before_temporal(serve: Serve) -
         assert served.endpoint.requests == ()
 
 
+@pytest.mark.slow
 async def test_many_large_children_at_once_do_not_end_their_parent(serve: Serve) -> None:
     """One workflow task may carry 4 MB; the server terminates a run that sends more."""
     helpers = [agent(f"helper_{n}").model_copy(update={"system_prompt": "x" * 60_000}) for n in range(4)]

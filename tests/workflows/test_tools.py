@@ -138,6 +138,7 @@ async def test_a_local_tool_costs_one_event_that_its_arguments_are_not_in(serve:
     assert not any(b"SOMEWHERE" in each for each in recorded)
 
 
+@pytest.mark.slow
 async def test_every_end_of_a_local_tool_replays(serve: Serve) -> None:
     @tool(local=True, idempotent=True, timeout_seconds=2, attempts_max=2, retry_on=(ConnectionError,))
     async def odd(end: str, context: ToolContext) -> str:

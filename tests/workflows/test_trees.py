@@ -158,6 +158,7 @@ class CountingModel(OpenAIChat):
         self.reported[tree] = self.reported.get(tree, NOTHING_USED) + usage
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_it(
     settings: Settings, tmp_path: Path
@@ -271,6 +272,7 @@ def never_answered(request: dict[str, Any]) -> Reply:
     return say("too late", delay_seconds=60) if request["messages"][0]["content"] == "leaf" else nested(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
 async def test_no_orphan_spends_when_the_root_is_ended_by_the_server(serve: Serve, end: str) -> None:
     async with serve(never_answered, [look]) as at_work:
@@ -290,6 +292,7 @@ async def test_no_orphan_spends_when_the_root_is_ended_by_the_server(serve: Serv
     assert closed is (WorkflowExecutionStatus.TERMINATED if end == "terminate" else WorkflowExecutionStatus.COMPLETED)
 
 
+@pytest.mark.slow
 async def test_the_deadline_of_the_root_ends_the_whole_tree(serve: Serve) -> None:
     async with serve(never_answered, [look]) as at_work:
         budget = ExecutionBudget(max_seconds=15)
@@ -304,6 +307,7 @@ async def test_the_deadline_of_the_root_ends_the_whole_tree(serve: Serve) -> Non
     assert by_whom <= {StopReason.TIME_LIMIT, StopReason.USER_REQUESTED}, "its own timer, or the cancel of its parent"
 
 
+@pytest.mark.slow
 async def test_subagents_have_the_priority_of_their_root(serve: Serve) -> None:
     async with serve(nested, [look]) as at_work:
         client = at_work.client
@@ -353,6 +357,7 @@ async def _input_of(client: Holdfast, execution_id: str) -> bytes:
     return b"".join(each.data for each in started.input.payloads)
 
 
+@pytest.mark.slow
 async def test_agents_that_call_each_other_for_ever_are_ended_by_the_budget(serve: Serve) -> None:
     ping, pong = agent("ping", "pong", max_depth=10), agent("pong", "ping", max_depth=10)
 

@@ -116,6 +116,7 @@ async def test_an_endpoint_that_asks_for_minutes_gets_them(in_virtual_time: InVi
     assert 900 <= lasted(state.state) < 960
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virtual_time: InVirtualTime) -> None:
     script = [say("there again", failures=(Reply(status=503),) * 45)]
     async with in_virtual_time(script) as client:
@@ -125,6 +126,7 @@ async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virt
     assert 1_200 <= lasted(state.state) < 1_260
 
 
+@pytest.mark.slow
 async def test_a_call_is_given_up_after_a_quarter_of_an_hour_by_default(in_virtual_time: InVirtualTime) -> None:
     async with in_virtual_time([say("too late", failures=(Reply(status=503),) * 200)]) as client:
         execution_id = await client.start(AgentDefinition(name="patient"), "How are you?")

@@ -31,6 +31,7 @@ RUNS = 8
 BATCHES = 3
 
 
+@pytest.mark.slow
 async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(serve: Serve) -> None:
     """A query has the server end the task under way: its hooks then come to their ends in another one."""
 
@@ -55,6 +56,7 @@ async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(ser
     assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
 
 
+@pytest.mark.slow
 async def test_calls_and_subagents_that_uneven_hooks_let_begin_replay_in_their_order(serve: Serve) -> None:
     """The start of a child takes a turn more of the workflow's event loop than that of an activity does."""
     lengths = random.Random(7)  # noqa: S311  # no secret

@@ -64,6 +64,7 @@ async def test_removing_a_workspace_leaves_alone_where_its_links_lead(tmp_path: 
     assert (list((tmp_path / "workspaces").iterdir()), outside.stat().st_mode & 0o777) == ([], 0o755)
 
 
+@pytest.mark.slow
 async def test_calls_side_by_side_have_the_files_restored_once(tmp_path: Path) -> None:
     records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
     source.mkdir()
@@ -109,6 +110,7 @@ async def test_the_model_is_told_of_folders_that_a_snapshot_lacks(
     assert "108, 109 and 12 more folders" in note
 
 
+@pytest.mark.slow
 async def test_files_that_another_machine_has_made_as_they_once_were_are_restored(tmp_path: Path) -> None:
     records = Records.in_folder(tmp_path / "objects")
     here, there = (WorkspaceCalls({"folder": FolderBackend(tmp_path / name)}, records) for name in ("here", "there"))
@@ -124,6 +126,7 @@ async def test_files_that_another_machine_has_made_as_they_once_were_are_restore
     assert outputs[2:] == [b"base\n", b"base\n", b"base\n"]
 
 
+@pytest.mark.slow
 async def test_a_restore_has_the_files_in_memory_once(tmp_path: Path) -> None:
     records, source = Records.in_folder(tmp_path / "objects"), tmp_path / "source"
     source.mkdir()
@@ -142,6 +145,7 @@ async def test_a_restore_has_the_files_in_memory_once(tmp_path: Path) -> None:
     assert peak < 120_000_000
 
 
+@pytest.mark.slow
 async def test_a_snapshot_has_the_files_in_memory_once_and_those_being_stored(tmp_path: Path) -> None:
     calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
     context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))

@@ -91,6 +91,7 @@ async def test_an_agent_works_on_files_of_its_own_and_the_history_has_digests_al
     assert (result.state.running.workspace_base, result.state.workspace) == (None, digests[4])
 
 
+@pytest.mark.slow
 async def test_a_lost_workspace_comes_back_from_the_last_snapshot_and_the_model_is_told(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ async def test_a_lost_workspace_comes_back_from_the_last_snapshot_and_the_model_
     assert ran.endswith("]\nkept\nmore\n700\n"), "it is told once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", ["execution", "session"])
 async def test_a_fork_and_a_rewind_have_the_files_of_their_step_and_leave_those_of_others_alone(
     serve: Serve, settings: Settings, tmp_path: Path, scope: Literal["execution", "session"]
@@ -176,6 +178,7 @@ async def test_a_long_output_is_cut_for_the_model_and_kept_whole(
     assert len(str(ran.result)) < len(whole)
 
 
+@pytest.mark.slow
 async def test_the_same_run_in_process_leaves_the_same_files(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     script = [call("write_file", path="a", content="x"), call("shell", command="cp a b; exit 3"), say("done")]
     async with serve(script, offer=offered(settings, tmp_path)) as served:

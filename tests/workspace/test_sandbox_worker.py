@@ -47,6 +47,7 @@ async def test_a_tools_only_worker_serves_the_workspaces_of_agents_elsewhere(
     assert any(f"task queue {queue!r}, tools: shell, run_python" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_backend_that_does_not_exist_is_refused_in_one_line(settings: Settings) -> None:
     command = [*worker_command(settings, []), "--workspace=vm"]
     done = subprocess.run(command, env=worker_environment(), capture_output=True, text=True, timeout=90, check=False)
