@@ -49,7 +49,7 @@ quick: setup ## run the tests of the core, the in-process driver and the documen
 test: setup ## run the default and `temporal` tests, real server included, in JOBS processes: ten minutes on two cores
 	$(IN_JOBS) -m "$(HERE) and not slow" $(ARGS)
 
-slow: setup ## run the tests that `make test` leaves out, as they take longest, and draw more random cases: twenty minutes
+slow: setup ## run the tests that take longest, and draw more random cases: half an hour on two cores
 	HOLDFAST_FUZZ_RUNS=300 $(IN_JOBS) -m "$(HERE) and (slow or hypothesis)" --hypothesis-profile thorough $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed

@@ -12,7 +12,6 @@ from holdfast.core.agent.hooks import Trigger
 from holdfast.core.conversation.steps import CallStage, Outcome
 from holdfast.core.loop.agent_loop import AFTER
 
-
 pytestmark = pytest.mark.slow
 
 

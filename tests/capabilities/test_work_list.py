@@ -53,6 +53,7 @@ async def test_the_list_is_in_each_temporal_run_and_costs_no_activity(settings: 
     assert {each.activity_type.name for each in scheduled if each.activity_id} == {"inference", "record_execution"}
 
 
+@pytest.mark.slow
 async def test_the_next_execution_of_a_session_is_shown_the_list(serve: Serve) -> None:
     async with serve([WRITES, say("later"), say("told")]) as served:
         chat = Chat(served.client, AGENT)

@@ -54,6 +54,7 @@ def test_show_tells_what_waits_and_how_to_decide(project: Project, waiting: str)
     assert f"--digest {short_digest(DIGEST)}" in shown.out
 
 
+@pytest.mark.slow
 def test_an_approved_call_runs(project: Project, client: Holdfast, waiting: str) -> None:
     ended = project.run("approve", waiting, "--by", "ann", "--yes")
     assert (ended.code, ended.err) == (0, "")
@@ -277,6 +278,7 @@ def until_asked(project: Project, agent_id: str) -> str:
     raise AssertionError(f"no call of {agent_id} was ever listed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["plain", "json"])
 @pytest.mark.parametrize(
     "command",

@@ -71,6 +71,7 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert "the worker reads its own" in named_to_the_worker_alone["found"]
 
 
+@pytest.mark.slow
 def test_a_terminal_is_shown_a_table(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves
     deadline, code = time.monotonic() + PATIENCE_SECONDS, 14
     shown = ""

@@ -49,6 +49,7 @@ def test_an_agent_whose_tools_the_worker_lacks_fails_in_one_line(project: Projec
     assert len(line) < 300, "the worker says no more of a person's typo"
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_given_up(failing: Failing) -> None:
     ended = failing.mute.ended()
     assert (ended.code, ended.out) == (6, "")

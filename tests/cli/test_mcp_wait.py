@@ -58,6 +58,7 @@ def test_each_view_of_a_run_that_has_not_begun_says_what_there_is(broken: Broken
         assert (shown.code, "Traceback" in shown.err) == (0, False), shown
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_begun_is_shown_with_what_it_waits_for_and_can_be_stopped(broken: Broken) -> None:
     project = broken.project
     id_ = start_id(project, "asker")

@@ -67,6 +67,7 @@ def test_run_gives_the_outcome_as_json(project: Project) -> None:
     assert (told["steps"], told["usage"]) == (2, {"input_tokens": 200, "output_tokens": 40, "estimated_tokens": 0})
 
 
+@pytest.mark.slow
 def test_run_detached_prints_the_id_alone(project: Project, client: Holdfast) -> None:
     plain, as_json = project.both("run", "assistant", QUESTION, "--detach")
     assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
@@ -196,6 +197,7 @@ def test_a_failed_run_says_why_in_one_line(project: Project) -> None:
     assert (told["status"], told["stop_reason"], told["error"]["type"]) == ("failed", "error", "ExecutionFailed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["plain", "json"])
 def test_ctrl_c_ends_the_following_and_not_the_run(
     project: Project, client: Holdfast, options: tuple[str, ...]
@@ -216,6 +218,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(
 # --- stop
 
 
+@pytest.mark.slow
 def test_stop_ends_a_run_under_way_with_its_reason(project: Project, under_way: str) -> None:
     ended = project.run("stop", under_way, "--reason", "changed my mind")
     assert (ended.code, ended.out, ended.err) == (0, f"stop requested for {under_way}\n", "")

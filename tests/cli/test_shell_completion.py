@@ -34,6 +34,7 @@ def in_shell(project: Project, *command: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_commands_options_and_agents_are_offered(project: Project) -> None:
     for line, offered in (
         ("holdfast sess", ["sessions", "session"]),

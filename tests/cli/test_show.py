@@ -47,6 +47,7 @@ def lines(ended: Ended) -> list[dict[str, object]]:
 # --- show
 
 
+@pytest.mark.slow
 def test_a_transcript_has_every_message_with_its_calls(project: Project, done: str) -> None:
     plain, as_json = project.both("show", done, "--transcript")
     assert (plain.code, plain.err) == (0, "")
@@ -221,6 +222,7 @@ def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(
     assert there == ["link.md", "run.fifo", "run.html", "run.json", "run.md"], "nothing beside them"
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(project: Project, tmp_path: Path) -> None:
     nobody = str(uuid4())
     for options, words in (

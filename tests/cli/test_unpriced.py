@@ -101,6 +101,7 @@ def test_a_run_is_shown_with_what_its_cost_is_without(paid: Paid, view: str) -> 
     assert "0.0003 USD" not in shown.replace(WHOLE, ""), "the cost stands nowhere unmarked"
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_run_is_told_by_agent_and_model_and_its_total_is_what_show_says(paid: Paid) -> None:
     (told,), (shown,) = paid.lines("cost", paid.id), paid.lines("show", paid.id)
     assert keys(told) == keys(examples("holdfast cost")[0])

@@ -51,6 +51,7 @@ def test_the_documented_lines_are_what_is_written() -> None:
         assert to_dict(from_dict(example)) == example
 
 
+@pytest.mark.slow
 def test_watch_shows_each_event_and_the_text_as_it_comes(project: Project) -> None:
     execution_id = start_id(project)
     plain = project.run("watch", execution_id)
@@ -86,6 +87,7 @@ def test_watch_of_no_run_says_so(project: Project) -> None:
     assert "'no id' is not an id of" in malformed.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_watching_and_not_the_run(project: Project) -> None:
     execution_id = start_id(project, "slow")
     with project.started("watch", execution_id) as running:

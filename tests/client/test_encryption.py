@@ -331,6 +331,7 @@ async def waits(settings: Settings, folder: Path, right: Path | None, wrong: Pat
     assert (state.final_response, paid) == ("done", ["canary"])
 
 
+@pytest.mark.slow
 async def test_keys_are_rotated_under_a_run_and_the_old_one_is_asked_for_by_its_name(
     sealed: Settings, tmp_path: Path
 ) -> None:

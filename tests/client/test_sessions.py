@@ -437,6 +437,7 @@ async def test_who_waits_for_a_session_that_was_terminated_is_told(serve: Serve)
             await waiting
 
 
+@pytest.mark.slow
 async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent = at_work.client.agent(definition=FRIEND)
@@ -648,6 +649,7 @@ async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Ser
 # --- listing
 
 
+@pytest.mark.slow
 async def test_sessions_are_listed_once_each_and_by_a_query(serve: Serve) -> None:
     name = f"listed-{uuid4()}"[:40]
     async with serve(echo) as at_work:

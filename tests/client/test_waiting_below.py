@@ -69,6 +69,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve
         await system.client.result(run)
 
 
+@pytest.mark.slow
 async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
         holdfast = system.client
@@ -99,6 +100,7 @@ async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixt
         await system.client.result(run)
 
 
+@pytest.mark.slow
 async def test_a_server_without_our_attributes_cannot_tell_and_that_is_said(
     settings: Settings, plain_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

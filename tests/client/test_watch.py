@@ -196,6 +196,7 @@ async def test_a_watcher_that_starts_later_is_told_the_rest(serve: Serve) -> Non
 # --- text while it comes
 
 
+@pytest.mark.slow
 async def test_text_is_told_while_it_comes(serve: Serve) -> None:
     async with serve([call("add", a=1, b=2), slowly(WORDS, seconds=0.12)], [add]) as served:
         execution_id = await served.client.start(AGENT, "tell me")
@@ -214,6 +215,7 @@ async def test_text_is_told_while_it_comes(serve: Serve) -> None:
     assert "".join(each.text for each in watched if isinstance(each, TextDelta)) == WORDS
 
 
+@pytest.mark.slow
 async def test_who_comes_in_the_middle_of_an_answer_is_told_its_end_and_what_is_missing(serve: Serve) -> None:
     text = WORDS * 5
     assert len(text) > PROGRESS_CHARS_MAX
@@ -273,6 +275,7 @@ async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve
         assert sum(isinstance(one, TextDelta) for one in each) >= 2
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_takes_nothing_does_not_hold_up_the_run(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,6 +410,7 @@ async def test_a_stopped_tree_ends_with_its_roots_end(serve: Serve) -> None:
 # --- ends of other kinds
 
 
+@pytest.mark.slow
 async def test_a_run_that_fails_is_told_to_its_end_and_then_raised(serve: Serve) -> None:
     async with serve([call("add", a=1, b=2), Reply(status=401, text="no such key")], [add]) as served:
         execution_id = await served.client.start(AGENT, "add")

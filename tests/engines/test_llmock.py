@@ -130,6 +130,7 @@ async def test_a_tool_call_whose_stream_breaks_is_not_run(settings: Settings, ll
     faultless(llmock, calls=2, attempts=3)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_stalls_is_left_when_the_time_is_up(settings: Settings, llmock: LLMock) -> None:
     llmock.plan({"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 30})
     async with working(settings, llmock.base_url) as client, asyncio.timeout(90):

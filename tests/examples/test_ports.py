@@ -106,6 +106,7 @@ async def test_a_query_that_the_database_refuses_is_corrected_on_the_server(serv
     assert unclear.output == InvalidRequest(error_message="Which records?")
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_flight_that_was_not_asked_for_is_searched_again_on_the_server(serve: Serve) -> None:
     request = FlightRequest(origin="SFO", destination="ANC", date=date(2025, 1, 10))

@@ -31,6 +31,7 @@ def form(message: str = "?", schema: Mapping[str, Any] = FORM) -> ElicitRequest:
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(schema)))
 
 
+@pytest.mark.slow
 async def test_a_call_goes_on_in_another_process_of_the_server(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     async with connection(asking(ledger)) as first:

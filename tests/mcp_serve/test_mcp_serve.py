@@ -39,6 +39,7 @@ def look() -> str:
     return "nothing"
 
 
+@pytest.mark.slow
 async def test_an_agent_is_a_tool_whose_call_is_a_run(serve: Serve, settings: Settings, tmp_path: Path) -> None:
     reports, told = Reports(), threading.Event()
 
@@ -208,6 +209,7 @@ async def test_a_long_run_is_a_handle_that_is_asked_for_later(serve: Serve, sett
     assert [text(each) for each in (ended, again)] == ["done", "done"]
 
 
+@pytest.mark.slow
 async def test_only_runs_that_such_a_server_began_are_shown_or_stopped(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_there_are_enough_scenarios_and_each_shows_something_else() -> None:
     assert len({scenario.name for scenario in scenarios}) == len(scenarios)
 
 
+@pytest.mark.slow
 def test_every_reason_outcome_and_hook_place_is_met_by_some_scenario() -> None:
     scenarios = [load(path) for path in CASES.glob("*.yaml")]
     triggers = {hook.name: hook.traits.trigger for hook in HOOKS}

@@ -144,6 +144,7 @@ async def test_a_restart_keeps_the_executions(servers: Servers, data_dir: Path) 
     assert (await client.get_workflow_handle("kept").describe()).status is WorkflowExecutionStatus.RUNNING
 
 
+@pytest.mark.slow
 def test_server_json_tells_other_processes_and_goes_with_the_server(data_dir: Path) -> None:
     assert running_server(data_dir) is None
     server = EmbeddedServer.start(data_dir, port=0, ui_port=0)
@@ -306,6 +307,7 @@ def test_the_server_outlives_the_thread_that_started_it(servers: Servers, data_d
     assert server.alive
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 on: the danger is what we test
 def test_a_forked_child_does_not_stop_the_server(servers: Servers, data_dir: Path) -> None:
     server = servers.start(data_dir)
@@ -348,6 +350,7 @@ def open_files(pid: int) -> list[str]:
     return links
 
 
+@pytest.mark.slow
 @linux_only
 def test_the_server_listens_on_loopback_only(servers: Servers, data_dir: Path) -> None:
     pid = servers.start(data_dir).address.pid

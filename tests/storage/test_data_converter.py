@@ -142,6 +142,7 @@ async def test_a_client_or_worker_without_our_converter_says_so(settings: Settin
         assert await handle.result() is not None
 
 
+@pytest.mark.slow
 async def test_a_worker_with_another_folder_says_where_it_looked_and_the_run_waits_for_the_right_one(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -256,6 +256,7 @@ async def test_all_that_is_written_of_a_session_grows_linearly() -> None:
     assert written[4] <= 2.2 * written[2], written
 
 
+@pytest.mark.slow
 async def test_a_conversation_of_a_megabyte_is_branched_with_a_few_kilobytes(tmp_path: Path) -> None:
     agent = Kept(records_in(tmp_path))
     for _ in range(50):

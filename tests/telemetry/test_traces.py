@@ -84,6 +84,7 @@ SCRIPT = by_agent(
 )
 
 
+@pytest.mark.slow
 async def test_one_trace_spans_client_workflow_calls_and_subagents(
     settings: Settings, tmp_path: Path, told: Told
 ) -> None:
@@ -223,6 +224,7 @@ async def test_recorded_runs_go_the_same_way_with_traces_and_tell_nothing(
     assert told.spans == ()
 
 
+@pytest.mark.slow
 async def test_each_message_of_a_session_has_a_trace_of_its_own(settings: Settings, tmp_path: Path, told: Told) -> None:
     async with served(traced(settings), tmp_path / "ledger", [say("one"), say("two")], OFFER) as here:
         chat = Chat(here.client, AgentDefinition(name="clerk", tools="all", llm=MODEL))

@@ -67,6 +67,7 @@ async def test_an_approval_outlasts_its_worker(
     assert paid == [5]
 
 
+@pytest.mark.slow
 async def test_a_decision_by_update_is_refused_where_nothing_waits_for_it(serve: Serve) -> None:
     paid: list[int] = []
     async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:
@@ -167,6 +168,7 @@ async def test_the_time_limit_ends_a_run_that_waits(serve: Serve) -> None:
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
 
 
+@pytest.mark.slow
 async def test_time_spent_waiting_does_not_count_where_the_definition_says_so(serve: Serve) -> None:
     paid: list[int] = []
     agent = AgentDefinition.model_validate({**RULES, "pause_while_waiting": True})

@@ -138,6 +138,7 @@ async def test_a_page_of_events_says_where_the_earlier_ones_are(restless: Restle
     assert earlier.first < earlier.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["now", "after_step"])
 async def test_a_stop_reaches_whatever_run_there_is(restless: Restless, mode: str) -> None:
     script = [*walk(3)[:-1], say("too late", delay_seconds=2 if mode == "after_step" else 60)]

@@ -323,6 +323,7 @@ async def test_a_listing_has_a_sensible_limit(serve: Serve, limit: int) -> None:
             await served.client.waiting(limit)
 
 
+@pytest.mark.slow
 async def test_what_a_run_has_taken_is_taken_once_also_when_it_is_asked_again_in_the_next(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ async def test_a_budget_that_is_spent_already_ends_the_run(serve: Serve) -> None
     assert (state.stop_reason, state.step_count) == (StopReason.STEPS_LIMIT, 1)
 
 
+@pytest.mark.slow
 async def test_a_new_time_limit_has_its_timer(serve: Serve) -> None:
     state = await changed_meanwhile(serve, AGENT, Reply(hang=True), budget=ExecutionBudget(max_seconds=6))
     assert (state.stop_reason, state.step_count) == (StopReason.TIME_LIMIT, 1)
@@ -213,6 +214,7 @@ async def _changed_often(client: Holdfast, execution_id: str) -> None:
             return
 
 
+@pytest.mark.slow
 async def test_what_was_said_long_ago_is_not_written_again(serve: Serve) -> None:
     hold = Hold()
     tools = [look, *(each for each in gated(hold) if each.name != "look"), gate(hold)]

@@ -83,6 +83,7 @@ def check(state: AgentState, gpt: FakeOpenAI) -> None:
     assert state.cost == pytest.approx(dollars / 1_000_000)
 
 
+@pytest.mark.slow
 async def test_a_run_that_loses_its_provider_ends_with_another_one(settings: Settings) -> None:
     agent_id, execution_id = str(uuid4()), str(uuid4())
     claudes, serving = AsyncExitStack(), asyncio.get_running_loop()

@@ -93,6 +93,7 @@ async def test_a_form_waits_and_the_call_goes_on_with_the_answers(serve: Serve, 
     assert "v1." not in shown, "the server's state is nowhere to be seen"
 
 
+@pytest.mark.slow
 async def test_a_link_is_shown_and_a_refusal_reaches_the_server(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve([call("theatre_consent"), say("done")], mcp={"theatre": asking(ledger)}) as served:
@@ -119,6 +120,7 @@ async def test_two_requests_at_once_are_answered_one_by_one(serve: Serve, tmp_pa
     assert noted(ledger) == ["both"]
 
 
+@pytest.mark.slow
 async def test_of_two_answers_at_once_one_is_taken(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve(BOOKS, mcp={"theatre": asking(ledger)}) as served:
@@ -184,6 +186,7 @@ async def test_an_agents_handle_lists_the_question_and_answers_it_also_without_a
         await agent.close()
 
 
+@pytest.mark.slow
 async def test_nobody_answers_and_the_model_is_told(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve(BOOKS, mcp={"theatre": asking(ledger, answer_seconds=1)}) as served:
@@ -196,6 +199,7 @@ async def test_nobody_answers_and_the_model_is_told(serve: Serve, tmp_path: Path
     assert len(noted(ledger)) == 1
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_the_wait(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve(BOOKS, mcp={"theatre": asking(ledger)}) as served:

@@ -77,6 +77,7 @@ async def left_now(state: AgentState, ask: Callable[[], Awaitable[float]], *, se
     assert (before - started_at).total_seconds() <= left <= (datetime.now(UTC) - started_at).total_seconds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pauses", [False, True])
 async def test_the_time_that_is_left_is_that_of_now_while_a_person_is_waited_for(serve: Serve, *, pauses: bool) -> None:
     rules: dict[str, Any] = {"name": "careful", "tools": ["look"], "approvals": [{"tools": ["look"]}]}

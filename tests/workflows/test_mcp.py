@@ -92,6 +92,7 @@ async def test_an_error_of_the_tool_goes_to_the_model(serve: Serve, tmp_path: Pa
     assert result.output == "sorry"
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_in_a_call_leaves_an_unknown_outcome_and_serves_the_next_one(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_server_that_dies_in_a_call_leaves_an_unknown_outcome_and_serves
     assert noted(ledger) == ["die", "add 1 1"], "the call that died was not repeated"
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_the_call_at_the_server(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve([call("till_wait"), say("never")], mcp=stdio(ledger)) as served:
@@ -117,6 +119,7 @@ async def test_a_stop_ends_the_call_at_the_server(serve: Serve, tmp_path: Path) 
     assert state.status is ExecutionStatus.STOPPED
 
 
+@pytest.mark.slow
 async def test_a_call_that_takes_too_long_is_cancelled_and_its_outcome_unknown(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     async with serve([call("till_wait"), say("sorry")], mcp=stdio(ledger, timeout_seconds=1)) as served:
@@ -237,6 +240,7 @@ async def test_the_time_limit_does_not_wait_for_the_servers_of_the_agent_that_go
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
 
 
+@pytest.mark.slow
 async def test_a_run_that_continues_as_new_keeps_its_tools(serve: Serve, tmp_path: Path, settings: Settings) -> None:
     ledger = tmp_path / "mcp"
     script = [call("till_add", a=1, b=2), call("till_add", a=3, b=4), say("done")]
@@ -249,6 +253,7 @@ async def test_a_run_that_continues_as_new_keeps_its_tools(serve: Serve, tmp_pat
     assert noted(ledger) == ["add 1 2", "add 3 4"]
 
 
+@pytest.mark.slow
 async def test_a_changed_definition_brings_the_tools_of_its_servers(serve: Serve, tmp_path: Path) -> None:
     ledger = tmp_path / "mcp"
     waiting = AgentDefinition(name="clerk", tools=("look",), approvals=(ApprovalRule(tools=("look",)),))
@@ -311,6 +316,7 @@ async def test_watchers_see_how_far_a_call_is(serve: Serve, tmp_path: Path) -> N
     assert kinds.count("call_mcp_tool") == 1
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_handed_the_conversation_has_the_tools_of_its_servers(
     serve: Serve, tmp_path: Path
 ) -> None:

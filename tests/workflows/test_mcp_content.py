@@ -27,6 +27,7 @@ def studio() -> dict[str, McpServer]:
     return {"studio": McpServer(name="studio", command=tuple(command("media_server.py")))}
 
 
+@pytest.mark.slow
 async def test_pictures_sounds_and_files_of_an_mcp_tool_are_kept_and_the_model_sees_the_picture(serve: Serve) -> None:
     async with serve([call("studio_photo"), say("done")], mcp=studio()) as served:
         result = await served.client.run(SEEING, "smile")

@@ -23,6 +23,7 @@ HISTORY_BYTES_MAX = 200_000
 """More than a run of three steps needs, and far less than what these servers write."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "error", "told"),
     [

@@ -125,6 +125,7 @@ async def test_a_stop_cancels_the_task_at_the_server(serve: Serve, tmp_path: Pat
     assert effects(tmp_path) == 0
 
 
+@pytest.mark.slow
 async def test_a_stop_before_there_is_a_task_cancels_the_call(serve: Serve, tmp_path: Path) -> None:
     async with serve([call("oven_stuck"), say("never")], mcp={"oven": oven(tmp_path)}) as served:
         execution_id = await served.client.start(AGENT, "bake")

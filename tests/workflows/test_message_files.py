@@ -107,6 +107,7 @@ async def test_a_run_reads_the_files_of_its_question_and_no_history_has_their_by
     assert sent.text.endswith("[file notes.csv: the record store does not have it any more]"), "it was stored elsewhere"
 
 
+@pytest.mark.slow
 async def test_messages_of_a_session_bring_files_and_the_model_keeps_seeing_them(serve: Serve) -> None:
     async with serve([say("one"), say("two")], []) as served:
         agent = served.client.agent(definition=AGENT)

@@ -91,6 +91,7 @@ def turn_number_of(messages: object) -> int:
     return str(messages).count("role='tool'")
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_tools_hooks_and_subagents_read_the_metadata_of_a_run_alike_in_both_drivers(serve: Serve) -> None:
     here, there = Desk(), Desk()
@@ -138,6 +139,7 @@ async def test_long_metadata_travel_with_calls_by_their_digest(serve: Serve) -> 
     assert long.encode() not in written(scheduled)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 async def test_a_message_to_a_session_brings_metadata_for_its_execution(serve: Serve) -> None:
     desk = Desk()

@@ -171,6 +171,7 @@ async def test_a_call_that_waits_in_its_queue_is_shown_and_stopped_at_once(setti
     assert b"rate-limited" in scheduled.user_metadata.summary.data
 
 
+@pytest.mark.slow
 async def test_a_call_that_waits_in_its_worker_is_shown_and_stopped_at_once(settings: Settings) -> None:
     refused = Reply(status=429, text="slow down", headers={"retry-after": "1000000000"})
     impatient = AGENT.model_copy(update={"model_patience_seconds": 0})
@@ -214,6 +215,7 @@ async def test_a_call_that_waits_in_a_worker_that_ends_is_made_by_another(
         assert len(endpoint.requests) == 2
 
 
+@pytest.mark.slow
 async def test_a_queue_that_no_worker_serves_is_told_and_the_runs_time_ends_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def told(state: AgentState) -> list[list[tuple[JsonValue, str | None, str]]]:
     return [[(each.value, each.result, each.result_type) for each in step.tool_executions] for step in state.steps]
 
 
+@pytest.mark.slow
 async def test_a_value_is_the_same_on_a_server_and_in_process(serve: Serve) -> None:
     here = await LocalDriver(AGENT, model=ScriptedModel(TURNS), tools=TOOLS).execute("tell")
     async with serve(TURNS, TOOLS) as served:

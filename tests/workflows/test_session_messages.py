@@ -104,6 +104,7 @@ async def sent_past_our_client(chat: Chat, size: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [QUESTION_BYTES_MAX + 1, 1_100_000, 3 * 1024 * 1024, 5 * 1024 * 1024])
 async def test_a_message_over_the_limit_that_is_sent_past_our_client_is_refused(serve: Serve, size: int) -> None:
     """One of 3 MB passes the server, and one of 5 MB does not."""
@@ -230,6 +231,7 @@ SPOTS: tuple[tuple[str, AgentDefinition, Callable[[dict[str, Any]], Reply], Reac
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("definition", "script", "reached"), [spot[1:] for spot in SPOTS], ids=[spot[0] for spot in SPOTS]
 )

@@ -57,6 +57,7 @@ def long_answer(request: dict[str, Any]) -> Reply:
     return say("x" * 2_000) if request["messages"] else say("")
 
 
+@pytest.mark.slow
 async def test_an_agent_remembers_what_was_said_before(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
@@ -221,6 +222,7 @@ async def test_a_closed_session_answers_what_waits_and_takes_nothing_more(serve:
     assert view["status"] == "closed"
 
 
+@pytest.mark.slow
 async def test_an_idle_session_leaves_the_server_and_the_next_message_brings_it_back(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT, SessionSettings(idle_seconds=0.2))

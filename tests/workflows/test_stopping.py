@@ -168,6 +168,7 @@ async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
 
 
+@pytest.mark.slow
 async def test_max_seconds_strikes_while_an_endpoint_wants_to_be_left_alone_for_longer(serve: Serve) -> None:
     busy = Reply(status=429, headers={"retry-after": "36000"})
     async with serve([say("too late", failures=(busy,))]) as served:

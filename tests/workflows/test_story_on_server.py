@@ -153,6 +153,7 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
     assert memos == [memo_of(PATIENT, __version__), memo_of(HELPER, __version__)]
 
 
+@pytest.mark.slow
 async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
     async def refused(client: Holdfast) -> str:
         id_ = await client.start(FRIEND, "fail")
@@ -185,6 +186,7 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
     assert "test-key" not in failed
 
 
+@pytest.mark.slow
 async def test_a_session_tells_its_story(serve: Serve) -> None:
     def answer(_: dict[str, object]) -> Reply:
         return say("hello to you")

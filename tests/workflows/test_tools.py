@@ -85,6 +85,7 @@ async def test_hung_tools_keep_neither_model_calls_nor_other_runs_from_going_on(
     assert [each.application_failure_info.type for each in refused if each.message] == [TOOLS_BUSY] * 3
 
 
+@pytest.mark.slow
 async def test_a_retried_call_that_finds_no_slot_keeps_counting_its_attempts(serve: Serve) -> None:
     gate, attempts = Hold(), list[int]()
     hang = scripted_tool("hang", gate)

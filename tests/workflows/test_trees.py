@@ -331,6 +331,7 @@ async def test_subagents_have_the_priority_of_their_root(serve: Serve) -> None:
 # --- what is handed to a child
 
 
+@pytest.mark.slow
 async def test_a_subagents_input_is_small_and_holds_only_whom_it_can_reach(serve: Serve) -> None:
     prompts = {"middle": "m" * 1_000, "leaf": "l" * 1_000}
     others = [agent(f"other_{n}").model_copy(update={"system_prompt": "x" * 20_000}) for n in range(8)]

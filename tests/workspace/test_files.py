@@ -93,6 +93,7 @@ def test_links_within_the_workspace_are_followed(inside: Inside) -> None:
     assert "symbolic links" in refusal(inside, op="read", path="circle")
 
 
+@pytest.mark.slow
 def test_what_is_no_file_is_neither_opened_nor_replaced(inside: Inside) -> None:
     os.mkfifo(inside.root / "fifo")
     (inside.root / "folder").mkdir()

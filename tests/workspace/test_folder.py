@@ -25,6 +25,7 @@ from tests.workspace.programs import UNPRIVILEGED, modes_hold
 PROFILE = WorkspaceProfile(backend="folder")
 
 
+@pytest.mark.slow
 async def test_a_result_longer_than_a_frame_arrives_whole(tmp_path: Path) -> None:
     calls = WorkspaceCalls({"folder": FolderBackend(tmp_path / "workspaces")}, Records.in_folder(tmp_path / "objects"))
     context = ToolContext("run", "key", 1, workspace=WorkspaceUse(id="a", profile=PROFILE))

@@ -147,6 +147,7 @@ async def test_a_fork_and_a_rewind_have_the_files_of_their_step_and_leave_those_
     assert (RESTORED in results(second.state)[0]) is (scope == "execution"), "a session's workspace stays"
 
 
+@pytest.mark.slow
 async def test_a_stop_ends_the_command_and_all_that_it_has_started(
     serve: Serve, settings: Settings, tmp_path: Path
 ) -> None:

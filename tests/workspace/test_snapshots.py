@@ -108,6 +108,7 @@ def test_files_whose_restore_has_failed_are_nobodys(inside: Inside) -> None:
     assert inside.shell("cat f").result == {"status": "stale"}
 
 
+@pytest.mark.slow
 def test_files_beyond_the_bounds_are_left_out_with_the_reason(inside: Inside) -> None:
     ran = inside.shell(f"head -c {FILE_BYTES_MAX + 1} /dev/zero > large")
     assert ran.result["exit_code"] == 0
