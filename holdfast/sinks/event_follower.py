@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
+from holdfast.connection.executions import OPEN
 from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import OPEN
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
