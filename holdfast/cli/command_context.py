@@ -106,11 +106,31 @@ async def resolve_id(client: Holdfast, reference: str) -> tuple[str, bool]:
 async def session_of(client: Holdfast, agent_id: str) -> SessionSummary:
     """Return what the server knows of an agent's session."""
     from holdfast.client.execution_summaries import session_summary
+    from holdfast.connection.executions import described
     from holdfast.connection.rpc_errors import answered
     from holdfast.connection.workflow_reader import ASK_TIMEOUT
 
-    handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
-    return session_summary(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT)))
+    asked = described(client.temporal, session_workflow_id(agent_id), rpc_timeout=ASK_TIMEOUT)
+    return session_summary(await answered(asked))
+
+
+async def paused_text(client: Holdfast, id_: str, session: SessionSummary | None) -> str:
+    """Return what to say of a run, or an agent's `session`, that an operator has paused; nothing of another one.
+
+    Nor where the server does not say it.
+    """
+    from temporalio.service import RPCError
+
+    from holdfast.client.execution_summaries import PAUSED
+    from holdfast.connection.executions import described, is_paused
+    from holdfast.connection.rpc_errors import paused
+    from holdfast.connection.workflow_reader import ASK_TIMEOUT
+
+    if session is not None:
+        return str(paused(id_, what="session")) if session.status == PAUSED else ""
+    with suppress(RPCError):
+        return str(paused(id_)) if is_paused(await described(client.temporal, id_, rpc_timeout=ASK_TIMEOUT)) else ""
+    return ""
 
 
 async def connected(settings: Settings) -> Holdfast:
@@ -134,6 +154,7 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
     """
     from temporalio.service import RPCError
 
+    from holdfast.connection.executions import described
     from holdfast.connection.workflow_reader import ASK_TIMEOUT
 
     server = None
@@ -143,8 +164,8 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
         return None
     page = f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
     with suppress(RPCError):
-        described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
-        page += f"/{described.run_id}/{DETAILS_TAB}"
+        latest = await described(client.temporal, execution_id, rpc_timeout=ASK_TIMEOUT)
+        page += f"/{latest.run_id}/{DETAILS_TAB}"
     return page
 
 

@@ -28,6 +28,7 @@ from holdfast.client.validation import check_definition, check_id, check_stop
 from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched
 from holdfast.client.workflow_queries import queried
+from holdfast.connection.executions import described
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, definitions
@@ -361,7 +362,7 @@ class AgentHandle(Generic[AnswerT]):
         there is no such session and none can be started; ServerUnavailable.
         """
         try:
-            await self._handle().describe(rpc_timeout=ASK_TIMEOUT)
+            await described(self._client.temporal, self._handle().id, rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND or self._initial.definition is None:
                 raise refusal(error, self.agent_id, what="session") from None

@@ -14,6 +14,7 @@ from temporalio.service import RPCError
 from holdfast.client.sessions.validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import WAITING_RUNS
+from holdfast.connection.executions import executions, is_paused
 from holdfast.connection.rpc_errors import query_refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -24,6 +25,9 @@ from holdfast.core.wire.run_metadata import STARTED
 from holdfast.core.wire.workflow_ids import agent_in, own_id, type_filter
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
+
+PAUSED: Final = "paused"
+"""What is said of a run or a session that an operator has paused: the server gives it no task until it is unpaused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,9 @@ def session_summary(execution: WorkflowExecution) -> SessionSummary:
         execution.status.name.lower() if execution.status else "unknown",
         values.get(search_attributes.STATUS),
     )
-    if status == "running":
+    if is_paused(execution):
+        status = PAUSED
+    elif status == "running":
         status = own_status or "idle"
     elif status == "completed":
         status = "closed" if own_status == "closed" else "away"
@@ -92,7 +98,9 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
     values = search_values(execution)
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
-    if status == "running":
+    if is_paused(execution):
+        status = PAUSED
+    elif status == "running":
         status = values.get(search_attributes.STATUS) or "in_progress"
     elif status == "completed" and values.get(search_attributes.STATUS) in ENDED_WELL:
         status = values[search_attributes.STATUS]
@@ -153,7 +161,7 @@ async def listed_runs(
     condition = WAITING_RUNS if waiting else runs
     condition += f" AND ({check_query(query)})" if query else ""
     try:
-        workflows = temporal.list_workflows(condition, limit=limit, rpc_timeout=ASK_TIMEOUT)
+        workflows = executions(temporal, condition, limit=limit, rpc_timeout=ASK_TIMEOUT)
         return [replace(summary(each), started_at=await begun_at(each)) async for each in workflows]
     except RPCError as error:
         raise query_refusal(error, query) from None

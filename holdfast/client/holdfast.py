@@ -17,6 +17,7 @@ from holdfast.client.runs import Runs
 from holdfast.client.sessions.updates import InitialSession
 from holdfast.client.sessions.validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
+from holdfast.connection.executions import executions
 from holdfast.connection.rpc_errors import query_refusal, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, answers_of, definitions, with_subagents
@@ -124,7 +125,7 @@ class Holdfast(Runs):
         condition += f" AND ({check_query(query)})" if query else ""
         summaries: dict[str, SessionSummary] = {}
         try:
-            async for each in self.temporal.list_workflows(condition, rpc_timeout=ASK_TIMEOUT):
+            async for each in executions(self.temporal, condition, rpc_timeout=ASK_TIMEOUT):
                 summaries.setdefault(each.id, session_summary(each))  # one that came back has left earlier runs
                 if len(summaries) >= limit:
                     break
@@ -223,7 +224,7 @@ class Holdfast(Runs):
 
     async def _listed(self, query: str) -> AsyncGenerator[str, None]:
         try:
-            async for each in self.temporal.list_workflows(query, limit=SCANNED_MAX, rpc_timeout=ASK_TIMEOUT):
+            async for each in executions(self.temporal, query, limit=SCANNED_MAX, rpc_timeout=ASK_TIMEOUT):
                 yield each.id
         except RPCError as error:
             raise refusal(error) from None

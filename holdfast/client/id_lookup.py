@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecution
@@ -19,7 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.execution_summaries import agent_of
 from holdfast.client.workflow_queries import foreign
-from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.executions import UNDER_WAY, described
+from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.base.bounds import NAME_CHARS_MAX
@@ -40,7 +41,6 @@ from holdfast.core.wire.workflow_ids import (
 CANDIDATES_MAX: Final = 5
 """How many runs or sessions an error names that the beginning of an id can mean."""
 
-DescribedT = TypeVar("DescribedT", bound=WorkflowExecution)
 
 BEGINNING: Final = re.compile(rf"({SESSION_PREFIX})?[0-9a-f-]{{1,36}}")
 """What an id of ours can begin with."""
@@ -178,7 +178,7 @@ async def _of_agent(temporal: TemporalClient, agent: str, expected: WorkflowKind
     """Return the latest run of an agent of this name; of sessions all, for each is an agent of its own."""
     if expected == "session":
         by_name = f"WorkflowType = '{named_type(AGENT_SESSION, agent)}'"
-        under_way = await _listed(temporal, f"{by_name} AND ExecutionStatus = 'Running'")
+        under_way = await _listed(temporal, f"{by_name} AND {UNDER_WAY}")
         return under_way or await _listed(temporal, by_name)
     return await _latest(temporal, f"WorkflowType = '{named_type(AGENT_EXECUTION, agent)}'")
 
@@ -210,22 +210,26 @@ async def _described(temporal: TemporalClient, id_: str, kind: WorkflowKind) -> 
     """Return what the server knows of a whole id; none where it knows nothing. Raises InvalidInput for others' own."""
     workflow_id = id_ if kind == "run" else session_workflow_id(id_)
     try:
-        described = await temporal.get_workflow_handle(workflow_id).describe(rpc_timeout=ASK_TIMEOUT)
+        found = await described(temporal, workflow_id, rpc_timeout=ASK_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise refusal(error, id_, what=kind) from None
-    match = _match(described)
+    match = _match(found)
     if match is None or match.kind != kind:
-        raise foreign(workflow_id, described.workflow_type)
+        raise foreign(workflow_id, found.workflow_type)
     return match
 
 
-def check_run(described: DescribedT) -> DescribedT:
-    """Return what the server says of a run. Raises InvalidInput where it is a workflow of another kind."""
-    if kind_of(described.workflow_type) != "run":
-        raise foreign(described.id, described.workflow_type)
-    return described
+async def described_run(temporal: TemporalClient, execution_id: str) -> WorkflowExecution:
+    """Return what the server knows of a run.
+
+    Raises InvalidInput where it is a workflow of another kind; ExecutionNotFound, ServerUnavailable.
+    """
+    found = await answered(described(temporal, execution_id, rpc_timeout=ASK_TIMEOUT), execution_id)
+    if kind_of(found.workflow_type) != "run":
+        raise foreign(found.id, found.workflow_type)
+    return found
 
 
 def _match(workflow: WorkflowExecution) -> FoundWorkflow | None:

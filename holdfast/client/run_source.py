@@ -13,14 +13,15 @@ from typing import Any, Literal
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from holdfast.client.events_from_state import reconstructed
-from holdfast.client.execution_summaries import ExecutionSummary, summary
+from holdfast.client.execution_summaries import PAUSED, ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
-from holdfast.client.id_lookup import check_run
+from holdfast.client.id_lookup import described_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed, RateLimitAwaited, WorkerAwaited
 from holdfast.client.worker_presence import listing_failure, rate_wait, unserved_calls
 from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
+from holdfast.connection.executions import described, is_paused
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import model_step
@@ -61,12 +62,20 @@ class RunSource:
     listed: ExecutionSummary | None = None
     record: ExecutionRecord | None = None
     begun: bool = True
-    """False while it waits for what its agent needs, such as the tools of MCP servers: it has no state yet."""
+    """False while it waits for what its agent needs, such as the tools of MCP servers: it has no state yet.
+
+    Nor has one that `is_paused` a state that anybody could tell.
+    """
 
     @property
     def source(self) -> Source:
         """Who tells its state."""
         return "server" if self.record is None else "record"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused it."""
+        return self.listed is not None and self.listed.status == PAUSED
 
     @property
     def agent(self) -> str:
@@ -93,10 +102,11 @@ class RunSource:
     @classmethod
     async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
         client = holdfast
-        handle = client.temporal.get_workflow_handle(execution_id)
-        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
-        run = cls(holdfast, execution_id, listed=summary(described))
-        if described.status is WorkflowExecutionStatus.COMPLETED:
+        found = await described_run(client.temporal, execution_id)
+        run = cls(holdfast, execution_id, listed=summary(found))
+        if is_paused(found):  # then no worker is asked
+            return cls(holdfast, execution_id, listed=run.listed, begun=False)
+        if found.status is WorkflowExecutionStatus.COMPLETED:
             return _with_state(run, await client.state(execution_id))
         head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
         return cls(holdfast, execution_id, listed=run.listed, begun=head.execution is not None)
@@ -211,8 +221,8 @@ class RunSource:
 
     async def runs(self) -> list[tuple[str, int]]:
         """Return the ids of its runs, oldest first, each with the place of the first event that it has."""
-        described = await answered(self._handle("").describe(rpc_timeout=ASK_TIMEOUT), self.execution_id)
-        run_id: str | None = described.run_id
+        asked = described(self.holdfast.temporal, self.execution_id, rpc_timeout=ASK_TIMEOUT)
+        run_id: str | None = (await answered(asked, self.execution_id)).run_id
         runs: list[tuple[str, int]] = []
         with suppress(ExecutionNotFound):  # the server does not keep runs for ever
             while run_id is not None:

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast import __version__
 from holdfast.client.definition_files import find_subagents, given_agents
 from holdfast.client.execution_summaries import ExecutionSummary, at_start, listed_runs
-from holdfast.client.id_lookup import check_reference, check_run, find
+from holdfast.client.id_lookup import check_reference, described_run, find
 from holdfast.client.input_answers import InputAnswers
 from holdfast.client.run_options import RunOptions
 from holdfast.client.start_state import InitialState
@@ -263,8 +263,7 @@ class Runs(InputAnswers):
         """
         execution_id = await self.find_run(execution_id)
         handle = self._handle(execution_id, ExecutionResult)
-        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
-        if described.status is WorkflowExecutionStatus.COMPLETED:
+        if (await described_run(self.temporal, execution_id)).status is WorkflowExecutionStatus.COMPLETED:
             return await self._ended_with(handle)
         return await self._queried(execution_id)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 from temporalio.service import RPCError
 
+from holdfast.connection.executions import described
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.errors import PayloadRefused, StopRefused
 from holdfast.core.wire.contracts import STOP_SIGNAL, StopRequest
@@ -23,7 +24,7 @@ async def stop_run(temporal: Client, execution_id: str, request: StopRequest) ->
     """
     handle = temporal.get_workflow_handle(execution_id)
     sealed = temporal.data_converter.payload_codec is not None
-    problem = await _key_problem(handle) if sealed else ""
+    problem = await _key_problem(temporal, execution_id) if sealed else ""
     if not problem:
         try:
             await handle.signal(STOP_SIGNAL, request, rpc_timeout=ASK_TIMEOUT)
@@ -38,11 +39,11 @@ async def stop_run(temporal: Client, execution_id: str, request: StopRequest) ->
         await handle.cancel(reason=reason or "stopped", rpc_timeout=ASK_TIMEOUT)
 
 
-async def _key_problem(handle: WorkflowHandle[Any, Any]) -> str:
+async def _key_problem(temporal: Client, execution_id: str) -> str:
     """Return why this client's key is not the run's, nothing where it is."""
-    described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
+    found = await described(temporal, execution_id, rpc_timeout=ASK_TIMEOUT)
     try:
-        await described.memo()
+        await found.memo()
     except PayloadRefused as error:
-        return f"run {handle.id}: {error.message}"
+        return f"run {execution_id}: {error.message}"
     return ""

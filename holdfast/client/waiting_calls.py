@@ -15,6 +15,7 @@ from temporalio.client import WorkflowExecution
 
 from holdfast.client.validation import check_limit
 from holdfast.client.workflow_queries import queried
+from holdfast.connection.executions import described
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, SILENCE_SECONDS_MAX, listed
 from holdfast.core.agent.state import AgentState
@@ -141,10 +142,9 @@ async def waiting_below(temporal: TemporalClient, execution_id: str) -> WaitingC
 
     Raises ExecutionNotFound, ServerUnavailable.
     """
-    handle = temporal.get_workflow_handle(execution_id)
-    described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
-    root = described.root_id or execution_id
-    own_tree = root == execution_id or (described.parent_id == root and root.startswith(SESSION_PREFIX))
+    run = await answered(described(temporal, execution_id, rpc_timeout=ASK_TIMEOUT), execution_id)
+    root = run.root_id or execution_id
+    own_tree = root == execution_id or (run.parent_id == root and root.startswith(SESSION_PREFIX))
     tree = f"RootWorkflowId = '{root}'" if own_tree else f"{PARENT} = '{execution_id}'"
     return await waiting_calls(temporal, among=f"{tree} AND WorkflowId != '{execution_id}'")
 

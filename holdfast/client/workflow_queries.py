@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import PageT
 from holdfast.connection.queue_routing import silence
-from holdfast.connection.rpc_errors import NO_WORKER, refusal, worker_for
+from holdfast.connection.rpc_errors import NO_WORKER, paused, refusal, says_paused, worker_for
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.workflow_ids import kind_of, own_id
@@ -63,11 +63,15 @@ async def queried(
         if error.status in NO_WORKER and temporal is not None:
             remedy = await silence(temporal, task_queue, handle.id, handle.run_id or "")
         raise refusal(error, own_id(handle.id), what=what, without_worker=remedy) from None
+    except UNREADABLE as error:
+        raise await not_readable(handle, error, what) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         await _check_ours(handle)
         raise ServerUnavailable(f"the worker cannot answer for {what} {own_id(handle.id)}: {error}") from None
-    except UNREADABLE as error:
-        raise await not_readable(handle, error, what) from None
+    except ValueError as error:
+        if says_paused(error):
+            raise paused(own_id(handle.id), what=what) from None
+        raise
     return cast("T", answer)
 
 
@@ -102,7 +106,7 @@ async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what:
 
 async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
     """Raise InvalidInput where the server says that the workflow is none of ours."""
-    with suppress(RPCError):
+    with suppress(RPCError, ValueError):  # the SDK does not know that a workflow can be paused, which ours can
         described = await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)
         if kind_of(described.workflow_type) is None:
             raise foreign(handle.id, described.workflow_type)

@@ -19,7 +19,8 @@ from temporalio.service import RPCError
 
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
-from holdfast.connection.workflow_reader import OPEN, RUNNING, WorkflowReader
+from holdfast.connection.executions import OPEN, RUNNING
+from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest

@@ -10,13 +10,14 @@ from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
-from temporalio.api.enums.v1 import TaskQueueType, VersioningBehavior, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import TaskQueueType, VersioningBehavior
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo, WorkflowExecutionVersioningInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.connection.executions import OPEN
 from holdfast.connection.rpc_errors import worker_command
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 
@@ -155,8 +156,7 @@ async def task_target(temporal: TemporalClient, task_queue: str, workflow_id: st
     version = pinned_to(info.versioning_info)
     if version is None:
         return TaskTarget(routing, routing.target, workflow_id)
-    is_open = info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-    return TaskTarget(routing, version, workflow_id, pinned=True, movable=is_open)
+    return TaskTarget(routing, version, workflow_id, pinned=True, movable=info.status in OPEN)
 
 
 async def silence(temporal: TemporalClient, task_queue: str, workflow_id: str, run_id: str = "") -> str:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.full_disk import cannot_write
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 T = TypeVar("T")
 
@@ -22,6 +24,14 @@ NO_WORKER: Final = frozenset(
 
 TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
+
+PAUSED_STATUS: Final = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
+
+IS_PAUSED: Final = ("Workflow is paused", f"{PAUSED_STATUS} is not a valid WorkflowExecutionStatus")
+"""How an update, and a query, of a workflow fail that an operator has paused.
+
+Of a query the server says it by a status, which the SDK (1.35) does not know and raises ValueError over.
+"""
 
 UNKNOWN: Final = "invalid search attribute"
 """What the server says of a query that names an attribute which its namespace does not have."""
@@ -48,6 +58,8 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", without_worker
     if error.status is RPCStatusCode.NOT_FOUND:
         which = f"no {what} {id_}" if id_ else f"no such {what}"
         return ExecutionNotFound(f"{which} on this server; {SHOWN_BY[what]}")
+    if says_paused(error):
+        return paused(id_, what=what)
     if TASK_FAILS in str(error):
         problem = f"the worker fails whenever it runs {what} {id_}; its log says why (is its storage reachable?)"
         return ServerUnavailable(f"{problem}; the {what} continues by itself once that is fixed")
@@ -59,6 +71,18 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", without_worker
         problem = f"the Temporal server cannot write its database ({rpc_message(error)})"
         return ServerUnavailable(f"{problem}; is its disk full? see `holdfast doctor` and the server's log")
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {rpc_message(error)}")
+
+
+def says_paused(error: Exception) -> bool:
+    """Return whether a query or an update failed because an operator has paused the workflow."""
+    return any(each in str(error) for each in IS_PAUSED)
+
+
+def paused(id_: str, *, what: str = "run") -> ServerUnavailable:
+    """Return what to say of a run, or an agent's session, that an operator has paused: the server asks no worker."""
+    workflow_id = session_workflow_id(id_) if what == "session" else id_
+    problem = f"{what} {id_} is paused, and no worker is asked for it"
+    return ServerUnavailable(f"{problem}; let it go on with `temporal workflow unpause --workflow-id {workflow_id}`")
 
 
 def rpc_message(error: RPCError) -> str:

@@ -10,17 +10,16 @@ import time
 from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecution as ListedExecution
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.connection.executions import OPEN, executions, response
 from holdfast.connection.queue_routing import silence
-from holdfast.connection.rpc_errors import NO_WORKER, refusal
+from holdfast.connection.rpc_errors import NO_WORKER, refusal, says_paused
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.workflow_ids import is_session, own_id
 
@@ -44,6 +43,9 @@ BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 AGAIN_SECONDS: Final = 0.2
 """How long to wait before asking again a worker that was not there."""
 
+PAUSED_SECONDS: Final = 1.0
+"""How much longer to wait before asking again for a workflow that an operator has paused."""
+
 ENDED_SECONDS_MAX: Final = 15.0
 """How long a run that has ended waits for a worker that gives its events."""
 
@@ -61,16 +63,11 @@ NEVER: Final = frozenset(
 )
 """What a server says when asking again does not help."""
 
-RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-
-OPEN: Final = frozenset({RUNNING, WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED})
-"""A workflow in one of these has not ended: one that an operator has paused goes on later."""
-
 
 async def listed(temporal: TemporalClient, query: str, limit: int) -> list[ListedExecution]:
     """Return at most `limit` of what the server's list has for a query of ours. Raises ServerUnavailable."""
     try:
-        return [each async for each in temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)]
+        return [each async for each in executions(temporal, query, limit=limit, rpc_timeout=ASK_TIMEOUT)]
     except RPCError as error:
         raise refusal(error) from None
 
@@ -109,10 +106,7 @@ class WorkflowReader:
 
     async def described(self, run_id: str = "") -> DescribeWorkflowExecutionResponse:
         """Return what the server knows of a Temporal run, of the latest one by default. Raises RPCError."""
-        # not the SDK's own `describe`, which fails for a paused run
-        execution = WorkflowExecution(workflow_id=self._workflow_id, run_id=run_id)
-        request = DescribeWorkflowExecutionRequest(namespace=self.temporal.namespace, execution=execution)
-        return await self.temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+        return await response(self.temporal, self._workflow_id, run_id, rpc_timeout=ASK_TIMEOUT)
 
     async def info(self, run_id: str = "") -> WorkflowExecutionInfo:
         """Return the facts of a Temporal run, of the latest one by default.
@@ -131,7 +125,7 @@ class WorkflowReader:
     async def answer(
         self, query: str, request: object, kind: type[T], run_id: str = "", *, ended_seconds_max: float | None = None
     ) -> T:
-        """Return what a worker answers to a query; its absence is waited out.
+        """Return what a worker answers to a query; its absence is waited out, and so is an operator's pause.
 
         With `ended_seconds_max` not for longer than that once the workflow has ended. Raises ExecutionNotFound,
         ServerUnavailable, also where the worker cannot answer.
@@ -154,6 +148,11 @@ class WorkflowReader:
                 unable += 1
                 if unable > UNABLE_MAX:
                     raise ServerUnavailable(f"the worker cannot answer for {self._id}: {error}") from None
+            except ValueError as error:
+                if not says_paused(error):
+                    raise
+                unable = 0
+                await asyncio.sleep(PAUSED_SECONDS)  # the server tells nobody that it is unpaused
             else:
                 self.patience.answered()
                 return cast("T", result)

@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
+from holdfast.connection.executions import OPEN
 from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import OPEN
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
@@ -33,11 +33,17 @@ BUSY_SHARE: Final = 5
 BUSY_SECONDS_MAX: Final = 3.0
 """But no longer than this."""
 
-PAGE_SECONDS_MAX: Final = 30.0
+PAGE_SECONDS_MAX: Final = 10.0
 """How long one reading may take: one that no worker answers must not keep others from being read."""
+
+AGAIN_SECONDS_MAX: Final = 30.0
+"""How long a reading may take where the one before was not answered: it keeps none but such from being read."""
 
 READ_AT_ONCE: Final = 8
 """How many streams are read at a time."""
+
+AGAIN_AT_ONCE: Final = 4
+"""How many besides, whose last reading was not answered: runs that are pinned to a build without workers, or paused."""
 
 Put = Callable[[NumberedEvent], Awaitable[None]]
 
@@ -54,7 +60,7 @@ class Readers:
 
     def __init__(self, temporal: TemporalClient) -> None:
         self.temporal: Final = temporal
-        self.reading: Final = asyncio.Semaphore(READ_AT_ONCE)
+        self._reading, self._again = asyncio.Semaphore(READ_AT_ONCE), asyncio.Semaphore(AGAIN_AT_ONCE)
         self._closed, self._closed_sessions = ClosedRuns[EventsPage](), ClosedRuns[SessionEventsPage]()
 
     def reader(self, stream: EventStream) -> Reader[EventsPage] | Reader[SessionEventsPage]:
@@ -62,6 +68,13 @@ class Readers:
         if stream.run_id is None:
             return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
         return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
+
+    def place(self, *, answered: bool) -> tuple[asyncio.Semaphore, float]:
+        """Return where a reading waits for its turn, and for how many seconds it may go on.
+
+        One whose last was not answered has places of its own: others need not wait for it.
+        """
+        return (self._reading, PAGE_SECONDS_MAX) if answered else (self._again, AGAIN_SECONDS_MAX)
 
     async def stands_at(self, stream: EventStream, mark: HistoryPosition) -> bool:
         """Return whether nothing has happened since its history was so long; asks no worker."""
@@ -82,6 +95,8 @@ class EventFollower:
         self._readers, self._put = readers, put
         self._reader = readers.reader(stream)
         self._place = after
+        self._answered = True
+        """Whether its last reading was."""
 
     async def follow(self) -> None:
         """Put every event after the place, in order, until the stream has ended.
@@ -127,11 +142,14 @@ class EventFollower:
 
     async def _read(self, history: History, *, closed: bool) -> None:
         while True:
-            async with self._readers.reading:
-                async with asyncio.timeout(PAGE_SECONDS_MAX):
+            reading, seconds = self._readers.place(answered=self._answered)
+            async with reading:
+                self._answered = False
+                async with asyncio.timeout(seconds):
                     page = await self._reader.page(
                         history.run_id, self._place, closed=closed, recorded=history.recorded
                     )
+                self._answered = True
                 expected = max(self._place, page.before) if isinstance(page, SessionEventsPage) else self._place
                 if page.start > expected:
                     lost = f"the events {expected + 1} to {page.start} of {self.stream.key}"

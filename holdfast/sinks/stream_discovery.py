@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
+from holdfast.connection.executions import executions
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
@@ -104,7 +105,7 @@ class Discovery:
     async def _listed(self, query: str, include: Include, limit: int | None = None) -> list[EventStream]:
         streams: dict[EventStream, datetime] = {}
         query = f"{self._ours} AND {query}"
-        async for each in self._temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
+        async for each in executions(self._temporal, query, limit=limit, rpc_timeout=ASK_TIMEOUT):
             of_session = base_type(each.workflow_type) == AGENT_SESSION
             stream = EventStream(each.id, each.run_id if of_session else None)
             if include(stream.key):

@@ -13,7 +13,8 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 from temporalio.exceptions import ApplicationError
 
 from holdfast.client.execution_summaries import ExecutionSummary, summary
-from holdfast.client.id_lookup import check_run
+from holdfast.client.id_lookup import described_run
+from holdfast.connection.executions import described
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.base.bounds import DEPTH_MAX
@@ -46,8 +47,7 @@ async def tree(client: Runs, execution_id: str) -> RunView:
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
     """
     execution_id = await client.find_run(execution_id)
-    described = client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
-    top = check_run(await answered(described, execution_id))
+    top = await described_run(client.temporal, execution_id)
     children: dict[str, list[WorkflowExecution]] = {}
     level: list[WorkflowExecution] = [top]
     runs: list[WorkflowExecution] = [top]
@@ -111,9 +111,8 @@ async def _children(client: Runs, parents: Sequence[str]) -> AsyncIterator[Workf
 async def _read(client: Runs, info: WorkflowExecution, at_once: asyncio.Semaphore) -> RunView:
     """Return what a run has done, as far as anybody can tell."""
     async with at_once:
-        handle = client.temporal.get_workflow_handle(info.id)
         if info.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
-            info = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), info.id)
+            info = await answered(described(client.temporal, info.id, rpc_timeout=ASK_TIMEOUT), info.id)
         run = _listed(info)
         if info.status is WorkflowExecutionStatus.RUNNING:
             return await _so_far(client, run)

@@ -17,6 +17,8 @@ from holdfast.client.progress_query import head
 from holdfast.client.sessions.validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import ASKED_AT_ONCE, WaitingCall, calls_of
+from holdfast.connection.executions import UNDER_WAY as OPEN
+from holdfast.connection.executions import executions
 from holdfast.connection.rpc_errors import query_refusal
 from holdfast.core.base.bounds import TOP_ROWS
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UNDER_WAY: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)}) AND ExecutionStatus = 'Running'"
+UNDER_WAY: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)}) AND {OPEN}"
 """The server's query for runs and sessions that it has."""
 
 LIST_SECONDS_MAX: Final = 5.0
@@ -116,7 +118,7 @@ async def overview(client: Holdfast, query: str | None = None, limit: int = TOP_
     silent = f"the Temporal server at {client.address} does not answer"
     try:
         async with asyncio.timeout(LIST_SECONDS_MAX):  # the SDK tries for longer, which is not to be waited for
-            listing = [_listed(each) async for each in temporal.list_workflows(condition, limit=limit)]
+            listing = [_listed(each) async for each in executions(temporal, condition, limit=limit)]
             in_all = len(listing)
             if in_all == limit:
                 in_all = (await temporal.count_workflows(condition)).count

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     CreateWorkerDeploymentRequest,
     CreateWorkerDeploymentVersionRequest,
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
     SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
@@ -136,13 +141,15 @@ class Resting:
     def __init__(self, *failures: Exception) -> None:
         self.asked = list[str]()
         self._failures = list(failures)
+        self.namespace, self.data_converter = "default", DataConverter.default
+        self.workflow_service = SimpleNamespace(list_workflow_executions=self._list)
 
-    async def list_workflows(self, query: str, **_: object) -> AsyncGenerator[Any]:
+    async def _list(self, request: ListWorkflowExecutionsRequest, **_: object) -> ListWorkflowExecutionsResponse:
         if self._failures:
             raise self._failures.pop()
-        if AGENT_SESSION in query:
-            for number in range(2 * draining.MOVED_AT_ONCE_MAX):
-                yield SimpleNamespace(id=f"session-{number}")
+        sessions = range(2 * draining.MOVED_AT_ONCE_MAX if AGENT_SESSION in request.query else 0)
+        ids = [WorkflowExecution(workflow_id=f"session-{number}") for number in sessions]
+        return ListWorkflowExecutionsResponse(executions=[WorkflowExecutionInfo(execution=each) for each in ids])
 
     def get_workflow_handle(self, workflow_id: str) -> Resting:
         self.asked.append(workflow_id)

@@ -14,6 +14,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks import JsonLines, delivery, event_follower
 from holdfast.sinks.delivery import SINK_FOLLOW_TRIES_MAX, Delivery
@@ -134,3 +135,43 @@ async def test_a_paused_run_that_cannot_be_read_for_long_is_told_later(monkeypat
 
 async def test_a_run_that_has_ended_and_is_never_told_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await read_through(Run(1, failures=1_000), monkeypatch) == (0, [EXECUTION])
+
+
+class Silent(Run):
+    """A run whose build has no workers."""
+
+    async def page(self, _: str, place: int, **__: object) -> EventsPage:
+        await asyncio.Event().wait()
+        return await super().page(_, place)
+
+
+async def test_runs_that_no_worker_tells_keep_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, unserved, told = Run(3, failures=0), [str(uuid4()) for _ in range(20)], list[int]()
+
+    def reader(_: Readers, stream: EventStream) -> Run:
+        return Silent(3, failures=0) if stream.workflow_id in unserved else served
+
+    async def put(event: NumberedEvent) -> None:
+        told.append(event.sequence)
+
+    def following(id_: str) -> EventFollower:
+        return EventFollower(readers, EventStream(id_), 0, put)
+
+    monkeypatch.setattr(event_follower, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(event_follower, "PAGE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(Readers, "reader", reader)
+    readers = Readers(cast("Any", served))
+    silent = [following(each) for each in unserved]
+    first = await asyncio.gather(*(each.follow() for each in silent), return_exceptions=True)
+    assert {type(each) for each in first} == {TimeoutError}
+    monkeypatch.setattr(event_follower, "PAGE_SECONDS_MAX", 3_600.0)
+    again = [asyncio.create_task(each.follow()) for each in silent]
+    await asyncio.sleep(0.1)  # they are being read now, as many as may be at a time
+    try:
+        async with asyncio.timeout(10):
+            await following(EXECUTION).follow()
+    finally:
+        for each in again:
+            each.cancel()
+        await asyncio.gather(*again, return_exceptions=True)
+    assert told == [1, 2, 3]

@@ -14,7 +14,7 @@ import typer
 from pydantic import JsonValue
 
 from holdfast.cli.approval_hints import approval_hints
-from holdfast.cli.busy_indicator import ASKING, busy
+from holdfast.cli.busy_indicator import ASKING, BusyIndicator, busy
 from holdfast.cli.command_context import ask_server, connected, metadata_of, page_of, read_text, resolve_id, state_of
 from holdfast.cli.limit_options import with_limits
 from holdfast.cli.options import AsJson, Attach, Metadata, Query, Tenant, UnderWayId, with_server
@@ -196,29 +196,45 @@ async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as
         output.as_json(output.outcome(state))
         return state
     output.started(execution_id, page)
-    live = sys.stdout.isatty()
-    steps = Steps(live=live)
-    with busy("waiting for a worker") as waiting:
-        with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
-            async with aclosing(client.watch(execution_id)) as watched:
-                async for each in watched:
-                    if each.execution_id != execution_id:
-                        if isinstance(each, ApprovalRequested | InputRequested):
-                            waiting.done()
-                            output.hint(output.wait_text(each))
-                        continue
-                    if isinstance(each, TextDelta) and not live:
-                        continue
-                    if isinstance(each, ToolProgressed):
-                        steps.show(each)
-                        waiting.change(steps.doing)
-                        continue
-                    waiting.done()
-                    steps.show(each)
-                    if not steps.within_text:
-                        waiting.show_later(steps.doing)
-        waiting.done()
-        steps.end()
-        final = await client.result(execution_id)
+    steps = Steps(live=sys.stdout.isatty())
+    # beside the watch: one after the other would wait twice for a server that is away
+    ending = asyncio.create_task(client.result(execution_id))
+    try:
+        with busy("waiting for a worker") as waiting:
+            told = False
+            with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
+                await _show_steps(client, execution_id, steps, waiting)
+                told = True
+            waiting.done()
+            steps.end()
+            try:
+                final = await ending
+            except ServerUnavailable:
+                if not told:
+                    raise
+                final = await client.result(execution_id)  # its worker was away, and has told the end since
+    finally:
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
     output.ended(final, answer=steps.streamed != (final.final_response or output.partial_text(final)))
     return final
+
+
+async def _show_steps(client: Holdfast, execution_id: str, steps: Steps, waiting: BusyIndicator) -> None:
+    async with aclosing(client.watch(execution_id)) as watched:
+        async for each in watched:
+            if each.execution_id != execution_id:
+                if isinstance(each, ApprovalRequested | InputRequested):
+                    waiting.done()
+                    output.hint(output.wait_text(each))
+                continue
+            if isinstance(each, TextDelta) and not steps.live:
+                continue
+            if isinstance(each, ToolProgressed):
+                steps.show(each)
+                waiting.change(steps.doing)
+                continue
+            waiting.done()
+            steps.show(each)
+            if not steps.within_text:
+                waiting.show_later(steps.doing)

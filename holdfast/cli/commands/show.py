@@ -176,9 +176,13 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 
 
 async def _not_begun(run: RunSource, *, as_json: bool) -> None:
-    """Print what a run waits for that has no state yet: every view would be empty."""
+    """Print what a run waits for that has no state yet, or none that can be read: every view would be empty."""
     from holdfast.client.watch_events import to_dict
+    from holdfast.connection.rpc_errors import paused
 
+    if run.is_paused and run.listed is not None:
+        output.as_json(output.json_line(run.listed)) if as_json else output.say(str(paused(run.execution_id)))
+        return
     wait = await run.model_wait()
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}

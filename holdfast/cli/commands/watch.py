@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from holdfast.cli.busy_indicator import ASKING, busy
-from holdfast.cli.command_context import connected, resolve_id, session_of
+from holdfast.cli.command_context import connected, paused_text, resolve_id, session_of
 from holdfast.cli.commands.runs import STOPPED
 from holdfast.cli.options import AsJson, WatchedId, with_server
 from holdfast.cli.screens import output
@@ -41,6 +41,9 @@ async def _watch(settings: Settings, id_: str, *, as_json: bool) -> int:
         holdfast = await connected(settings)
         id_, is_session = await resolve_id(holdfast, id_)
         session = await session_of(holdfast, id_) if is_session else None
+        paused = await paused_text(holdfast, id_, session)
+    if paused:
+        output.hint(f"{paused}; it is watched meanwhile, and Ctrl-C leaves")
     try:
         watched = holdfast.agent(id_).watch() if is_session else holdfast.watch(id_)
         if as_json or not _draws():

@@ -75,6 +75,7 @@ COLOURS: Final[Mapping[str, str]] = {
     ExecutionStatus.FAILED: "red",
     ExecutionStatus.IN_PROGRESS: "cyan",
     ExecutionStatus.PENDING: "dim",
+    "paused": "yellow",
 }
 MARKS: Final[Mapping[str, str]] = {
     Outcome.SUCCEEDED: "[green]ok[/green]",

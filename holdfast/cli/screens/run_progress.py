@@ -60,7 +60,7 @@ class Steps:
     """
 
     def __init__(self, *, live: bool) -> None:
-        self._live = live
+        self.live: Final = live
         self._text = StreamedText()
         self._began: datetime | None = None
         self._announced = 0
@@ -82,7 +82,7 @@ class Steps:
         match watched:
             case execution_events.AgentStepStarted():
                 self._began, self.streamed = watched.at, ""
-            case TextDelta() if self._live:
+            case TextDelta() if self.live:
                 self._stream(watched)
             case AttemptFailed():
                 self._text.end()

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from holdfast.client import SessionSummary
     from holdfast.client.waiting_calls import WaitingCalls
 
-SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
+SESSION_COLOURS: Final = {
+    "idle": "green",
+    "running": "cyan",
+    "suspended": "yellow",
+    "paused": "yellow",
+    "closed": "dim",
+}
 NO_SESSIONS: Final = "no sessions; begin one with: holdfast chat AGENT"
 SESSION_COLUMNS: Final = (
     id_column("id"),

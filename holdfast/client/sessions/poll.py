@@ -10,8 +10,9 @@ from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
+from holdfast.connection.executions import OPEN
 from holdfast.connection.history_poll import History, result_of
-from holdfast.connection.workflow_reader import OPEN, WorkflowReader
+from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.wire.session_contracts import SessionView
 
 AWAY_SECONDS: Final = 1.0

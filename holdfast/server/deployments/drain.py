@@ -13,6 +13,7 @@ from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeou
 from temporalio.service import RPCError
 
 from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.connection.executions import executions
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import SILENCE_SECONDS_MAX
 from holdfast.core.base.errors import Conflict, ServerUnavailable
@@ -103,7 +104,7 @@ async def _not_drained(temporal: TemporalClient, version: DeploymentVersion, bui
 
 
 async def _ids(temporal: TemporalClient, query: str, limit: int) -> list[str]:
-    return [each.id async for each in temporal.list_workflows(query, limit=limit, rpc_timeout=RPC_TIMEOUT)]
+    return [each.id async for each in executions(temporal, query, limit=limit, rpc_timeout=RPC_TIMEOUT)]
 
 
 async def _move_sessions(

@@ -23,6 +23,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.deployment_version import DeploymentVersion
+from holdfast.connection.executions import UNDER_WAY
 from holdfast.connection.queue_routing import lately
 from holdfast.connection.rpc_errors import answered, refusal, rpc_message
 from holdfast.core.base.did_you_mean import suggestion
@@ -192,7 +193,7 @@ async def counted(temporal: TemporalClient, name: str, build: Build) -> Build:
 def open_on(version: DeploymentVersion, workflow: str) -> str:
     """Return the query for open workflows of a type that are pinned to the version."""
     pinned = f"TemporalWorkerDeploymentVersion = '{version.searched_as}'"
-    return f"{type_filter(workflow)} AND {pinned} AND ExecutionStatus = 'Running'"
+    return f"{type_filter(workflow)} AND {pinned} AND {UNDER_WAY}"
 
 
 async def worker_count(temporal: TemporalClient, version: DeploymentVersion) -> int:

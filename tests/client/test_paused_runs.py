@@ -1,0 +1,145 @@
+"""Runs that an operator has paused (`temporal workflow pause`), on a server that allows it: open, and not to be asked.
+
+The server (1.32) refuses queries and updates of such a workflow, by a status that the SDK does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
+from typer.testing import CliRunner
+
+from holdfast import AgentDefinition
+from holdfast.cli.main import app
+from holdfast.client import Holdfast, Settings
+from holdfast.client.id_lookup import find
+from holdfast.client.run_source import RunSource
+from holdfast.core.agent.toolset import Toolset
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import AgentExecutionCompleted
+from holdfast.core.wire.workflow_ids import session_workflow_id
+from holdfast.testing.holds import Hold
+from holdfast.testing.script import Reply, say
+from holdfast.view.run_tree import tree
+from holdfast.view.server_overview import overview
+from tests.plain_server import running
+from tests.serving import Served, served
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
+
+CLERK = AgentDefinition(name="clerk")
+UNPAUSE = "temporal workflow unpause --workflow-id {}"
+
+
+@pytest.fixture(scope="module")
+def pausing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a server whose workflows can be paused."""
+    with running(tmp_path_factory.mktemp("pausing"), "frontend.WorkflowPauseEnabled=true") as address:
+        yield address
+
+
+@pytest.fixture
+def at_pausing(pausing: str, tmp_path: Path) -> Settings:
+    return Settings(address=pausing, task_queue=f"test-{uuid4()}", storage=(tmp_path / "objects").as_uri())
+
+
+async def pause(client: Holdfast, id_: str) -> None:
+    temporal = client.temporal
+    request = PauseWorkflowExecutionRequest(namespace=temporal.namespace, workflow_id=id_, request_id=str(uuid4()))
+    await temporal.workflow_service.pause_workflow_execution(request)
+
+
+async def unpause(client: Holdfast, id_: str) -> None:
+    temporal = client.temporal
+    request = UnpauseWorkflowExecutionRequest(namespace=temporal.namespace, workflow_id=id_, request_id=str(uuid4()))
+    await temporal.workflow_service.unpause_workflow_execution(request)
+
+
+@asynccontextmanager
+async def paused_run(settings: Settings, folder: Path) -> AsyncGenerator[tuple[Served, str, Hold]]:
+    """A worker with a run that was paused during its model call, which the hold lets go on."""
+    hold = Hold()
+    async with served(settings, folder / "ledger.jsonl", [Reply(text="done", hold=hold)], Toolset()) as at_work:
+        id_ = await at_work.client.start(CLERK, "go")
+        await hold.until_held()
+        await pause(at_work.client, id_)
+        yield at_work, id_, hold
+
+
+async def test_a_paused_run_is_found_and_listed_as_paused(at_pausing: Settings, tmp_path: Path) -> None:
+    async with paused_run(at_pausing, tmp_path) as (at_work, id_, _):
+        client = at_work.client
+        found, shown = await RunSource.find(client, id_), await tree(client, id_)
+        async with asyncio.timeout(30):
+            while [each.status for each in await client.runs() if each.execution_id == id_] != ["paused"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert (found.is_paused, found.begun, shown.status) == (True, False, "paused")
+        assert await find(client.temporal, id_[:13], "run") == id_
+        assert id_ in [each.id for each in (await overview(client)).rows]
+
+
+async def test_who_asks_a_paused_run_is_told_how_it_goes_on(at_pausing: Settings, tmp_path: Path) -> None:
+    async with paused_run(at_pausing, tmp_path) as (at_work, id_, _):
+        client = at_work.client
+        for asked in (client.state(id_), client.debug(id_), client.decide(id_, "call", Verdict(decision="approve"))):
+            with pytest.raises(ServerUnavailable, match=UNPAUSE.format(id_)):
+                await asked
+
+
+async def test_a_watch_of_a_paused_run_tells_its_events_once_it_goes_on(at_pausing: Settings, tmp_path: Path) -> None:
+    async with paused_run(at_pausing, tmp_path) as (at_work, id_, hold), aclosing(at_work.client.watch(id_)) as events:
+        first = asyncio.create_task(anext(events))
+        hold.release()
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        await unpause(at_work.client, id_)
+        assert (await first).execution_id == id_
+        assert isinstance([each async for each in events][-1], AgentExecutionCompleted)
+
+
+async def test_the_commands_say_that_a_run_is_paused(
+    at_pausing: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", at_pausing.address or "")
+    monkeypatch.setenv("HOLDFAST_TASK_QUEUE", at_pausing.task_queue)
+    monkeypatch.setenv("HOLDFAST_STORAGE", at_pausing.storage or "")
+    monkeypatch.setenv("COLUMNS", "300")
+    async with paused_run(at_pausing, tmp_path) as (at_work, id_, hold):
+        for options in ((), ("--events",), ("--steps",), ("--debug",)):
+            shown = await asyncio.to_thread(CliRunner().invoke, app, ["show", id_, *options])
+            assert (shown.exit_code, UNPAUSE.format(id_) in shown.stdout) == (0, True), shown.output
+        as_json = await asyncio.to_thread(CliRunner().invoke, app, ["show", id_, "--json"])
+        assert json.loads(as_json.stdout)["status"] == "paused"
+        watching = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, ["watch", id_]))
+        await asyncio.sleep(1)
+        hold.release()
+        await unpause(at_work.client, id_)
+        watched = await watching
+    assert (watched.exit_code, UNPAUSE.format(id_) in watched.stderr) == (0, True), watched.output
+
+
+async def test_who_talks_to_a_paused_session_is_told_how_it_goes_on(at_pausing: Settings, tmp_path: Path) -> None:
+    async with served(at_pausing, tmp_path / "ledger.jsonl", [say("one"), say("two")], Toolset()) as at_work:
+        agent = at_work.client.agent(definition=CLERK)
+        await agent.ask("go")
+        session_id = session_workflow_id(agent.agent_id)
+        await pause(at_work.client, session_id)
+        for asked in (agent.send("more"), agent.view()):
+            with pytest.raises(ServerUnavailable, match=UNPAUSE.format(session_id)):
+                await asked
+        watch = agent.watch()
+        first = asyncio.create_task(anext(watch))
+        await asyncio.sleep(0.5)
+        assert not first.done(), first
+        await unpause(at_work.client, session_id)
+        await agent.ask("more")
+        await first
+        await watch.aclose()
