@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,11 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceResponse,
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+)
 from temporalio.testing import ActivityEnvironment
 
 from activities.sinks import EventSinks
@@ -33,16 +36,15 @@ class Server:
 
     def __init__(self) -> None:
         self.asked_until = asyncio.get_running_loop().create_future()
-        self.workflow_service = SimpleNamespace(describe_namespace=self._describe)
+        self.workflow_service = SimpleNamespace(describe_namespace=self._describe, list_workflow_executions=self._list)
 
     async def _describe(self, *_: object, **__: object) -> DescribeNamespaceResponse:
         return DescribeNamespaceResponse()
 
-    async def list_workflows(self, query: str, **_: object) -> AsyncGenerator[Any]:
-        if (until := UNTIL.search(query)) is not None and not self.asked_until.done():
+    async def _list(self, asked: ListWorkflowExecutionsRequest, **_: object) -> ListWorkflowExecutionsResponse:
+        if (until := UNTIL.search(asked.query)) is not None and not self.asked_until.done():
             self.asked_until.set_result(datetime.fromisoformat(until[1]))
-        return
-        yield
+        return ListWorkflowExecutionsResponse()
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])

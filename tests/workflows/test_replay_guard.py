@@ -66,7 +66,14 @@ async def until(handle: WorkflowHandle[Any, Any], there: Callable[[DescribeWorkf
 
 async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_an_update(settings: Settings) -> None:
     client = (await Holdfast.connect(settings)).temporal
-    queue = settings.task_queue
+    for _ in range(ROUNDS_MAX):
+        if await asked_ahead(client, settings.task_queue):
+            return
+    pytest.fail("the server gave the worker the task before the query, every time")
+
+
+async def asked_ahead(client: TemporalClient, queue: str) -> bool:
+    """Have a run asked that gets an update, and taken up again; return whether the worker got the query first."""
 
     def worker() -> Worker:
         return Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=AgentWorkflowRunner())
@@ -83,15 +90,17 @@ async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_a
         counted = asyncio.create_task(handle.execute_update(Waiter.count))
         await asyncio.sleep(1)  # as above
         async with worker():
-            assert (await counted, await asked) == (1, 0)
+            assert await counted == 1
+            is_ahead = await asked == 0
         failed = failures_in(await handle.fetch_history())
         async with worker():  # another one, which has to replay
             assert await handle.execute_update(Waiter.count) == 2
             assert await handle.result() == 2
-    assert failed == [STARTED_OVER], "the query did read ahead"
+    assert failed == ([STARTED_OVER] if is_ahead else []), "the query did read ahead"
     await Replayer(workflows=[Waiter], workflow_runner=AgentWorkflowRunner()).replay_workflow(
         await handle.fetch_history()
     )
+    return is_ahead
 
 
 class Observer:
