@@ -133,7 +133,7 @@ class _Run:
         subagents: bool,
     ) -> None:
         self.execution_id: Final = execution_id
-        self.ended_well = False
+        self.ended_well = self._is_reset = False
         self.awaited = asyncio.Event()
         """Set for a subagent when its parent has its answer: if it has not begun by then, it never will."""
         self._server, self._put, self._subagents = server, put, subagents
@@ -183,7 +183,7 @@ class _Run:
         """
         reset = await self._reader.reset_to(run_id)
         if reset is not None:
-            self._place = min(self._place, await self._reader.kept(reset))
+            self._place, self._is_reset = min(self._place, await self._reader.kept(reset)), True
             self._answer, self._tools, self._requested, self._awaited = None, {}, {}, {}
         return reset
 
@@ -343,9 +343,13 @@ class _Run:
             return
         run, following = self._children[call_id]
         run.awaited.set()
-        await asyncio.wait([following])
+        # one that was begun before a reset goes on under its id, so that the run could not begin it again
+        await asyncio.wait([following], timeout=CHILDREN_SECONDS_MAX if self._is_reset else None)
         del self._children[call_id]
-        following.result()
+        if following.done():
+            following.result()
+        else:
+            await _ended(following)
 
     async def _children_end(self) -> None:
         """Return when everything has been told of the subagents that end with this run."""

@@ -40,11 +40,12 @@ def look() -> str:
 
 
 async def all_of(client: Holdfast, execution_id: str, answering: asyncio.Event | None = None) -> list[Watched]:
-    """Return what is told of a run; `answering` is set once that is its third model call."""
+    """Return what is told of a run; `answering` is set once that is its third model call, or a subagent's first."""
     events = list[Watched]()
     async for each in client.watch(execution_id):
         events.append(each)
-        if answering and isinstance(each, InferenceRequestStarted) and each.step_number == 3:
+        begun = isinstance(each, InferenceRequestStarted) and (each.step_number, each.execution_id)
+        if answering and begun and begun not in ((1, execution_id), (2, execution_id)):
             answering.set()
     return events
 
@@ -78,7 +79,7 @@ async def at_its_answer(serve: Serve) -> AsyncGenerator[tuple[Served, str, Hold]
 
     async with serve(turn, [look]) as served:
         execution_id = await served.client.start(CLERK, "go")
-        await hold.until_held()
+        await hold.until_held(seconds_max=15)
         yield served, execution_id, hold
 
 
@@ -112,3 +113,28 @@ async def test_a_run_that_is_reset_after_its_end_is_watched_to_its_new_end(serve
         async with asyncio.timeout(60):
             late = await all_of(served.client, execution_id)
     assert told_of(late) == ["look", "look", "again"]
+
+
+async def test_a_subagent_of_before_a_reset_does_not_hold_up_the_watch(serve: Serve) -> None:
+    """The server lets it go on under its id, so that the reset run cannot begin it again."""
+    hold, answering = Hold(), asyncio.Event()
+
+    def turn(request: dict[str, Any]) -> Reply:
+        if request["messages"][-1]["role"] == "tool":
+            return say("so it is")
+        if any(each["content"] == "a task" for each in request["messages"]):
+            return Reply(text="at first", hold=hold)
+        return call("spawn", agent="writer", task="a task")
+
+    async with serve(turn) as served:
+        client, lead = served.client, AgentDefinition(name="lead", subagents=("writer",))
+        execution_id = await client.start(lead, "go", subagents=(AgentDefinition(name="writer"),))
+        await hold.until_held(seconds_max=15)
+        watching = asyncio.create_task(all_of(client, execution_id, answering))
+        await answering.wait()
+        await reset(client, execution_id, 0)
+        async with asyncio.timeout(60):
+            live = await watching
+        hold.release()
+    assert told_of(live)[-1] == "so it is"
+    assert isinstance(live[-1], AgentExecutionCompleted)
