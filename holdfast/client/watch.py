@@ -133,7 +133,7 @@ class _Run:
         subagents: bool,
     ) -> None:
         self.execution_id: Final = execution_id
-        self.ended_well = False
+        self.ended_well = self._is_reset = False
         self.awaited = asyncio.Event()
         """Set for a subagent when its parent has its answer: if it has not begun by then, it never will."""
         self._server, self._put, self._subagents = server, put, subagents
@@ -161,15 +161,31 @@ class _Run:
             run_id: str | None = await self._reader.first_run(self._place)
             while run_id is not None:
                 closed = await self._reader.is_closed(run_id)
+                if closed and (reset := await self._reset_to(run_id)):
+                    run_id = reset
+                    continue
                 history = History(self._server.temporal, self.execution_id, run_id, closed=closed)
                 await self._follow(history)
                 run_id, self.ended_well = history.next_run_id, history.ended_well
+                if not self.ended_well and not closed:
+                    run_id = await self._reset_to(history.run_id)
             await self._children_end()
         except ServerUnavailable:
             if not await self._reader.ended_badly():
                 raise
         finally:
             await _ended(*(following for _, following in self._children.values()))
+
+    async def _reset_to(self, run_id: str) -> str | None:
+        """Return the run with which the execution goes on instead of an ended one, where an operator has reset it.
+
+        What comes behind the place up to which that has kept the events is told anew: it happens once more.
+        """
+        reset = await self._reader.reset_to(run_id)
+        if reset is not None:
+            self._place, self._is_reset = min(self._place, await self._reader.kept(reset)), True
+            self._answer, self._tools, self._requested, self._awaited = None, {}, {}, {}
+        return reset
 
     async def follow_child(self) -> None:
         """Follow a run that its parent is starting: it need not have begun, and it may never begin."""
@@ -246,7 +262,7 @@ class _Run:
                 pass
         await self._put(event)
         if isinstance(event, SubagentSpawned) and self._subagents:
-            self._child_begins(event)
+            await self._child_begins(event)
 
     async def _emit_all(self, events: Iterator[Watched]) -> None:
         for each in events:
@@ -314,7 +330,9 @@ class _Run:
 
     # --- subagents
 
-    def _child_begins(self, event: SubagentSpawned) -> None:
+    async def _child_begins(self, event: SubagentSpawned) -> None:
+        if (before := self._children.pop(event.call_id, None)) is not None:  # after a reset it begins once more
+            await _ended(before[1])
         child_id = named_id(self.execution_id, call_name(event.step_number, event.index))
         run = _Run(self._server, self._put, child_id, 0, subagents=True)
         self._children[event.call_id] = run, asyncio.create_task(run.follow_child())
@@ -325,9 +343,13 @@ class _Run:
             return
         run, following = self._children[call_id]
         run.awaited.set()
-        await asyncio.wait([following])
+        # one that was begun before a reset goes on under its id, so that the run could not begin it again
+        await asyncio.wait([following], timeout=CHILDREN_SECONDS_MAX if self._is_reset else None)
         del self._children[call_id]
-        following.result()
+        if following.done():
+            following.result()
+        else:
+            await _ended(following)
 
     async def _children_end(self) -> None:
         """Return when everything has been told of the subagents that end with this run."""

@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
 from holdfast.connection.executions import OPEN, RUNNING
+from holdfast.connection.history_poll import History
 from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.tools.call_context import ToolProgress
@@ -71,6 +72,31 @@ class Reader(WorkflowReader, Generic[PageT]):
     async def is_closed(self, run_id: str) -> bool:
         """Return whether the run has ended."""
         return (await self.info(run_id)).status not in OPEN
+
+    async def reset_to(self, run_id: str) -> str | None:
+        """Return the run that the execution goes on with instead of one that has ended; none in most cases.
+
+        An operator has it do so (`temporal workflow reset`), from some place of that run or of an earlier one.
+        """
+        described = await self.described_patiently(run_id)
+        info = described.workflow_execution_info
+        if reset := described.workflow_extended_info.reset_run_id:
+            return reset
+        if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED:
+            return None
+        latest = await self.info()  # an earlier run was reset, which ended this one
+        is_reset = latest.execution.run_id != run_id and latest.first_run_id == info.first_run_id
+        return latest.execution.run_id if is_reset else None
+
+    async def kept(self, run_id: str) -> int:
+        """Return how many events are kept in a run that began by a reset, counted from the execution's beginning.
+
+        A worker's absence is waited out.
+        """
+        history = History(self.temporal, self._workflow_id, run_id, closed=False)
+        while history.kept is None and not history.over:
+            await history.news()
+        return (await self._query_events(run_id, 0, history.kept)).total
 
     async def stands_at(self, run_id: str, length: int) -> bool:
         """Return whether the run goes on and its history is just so long; not so where the server does not say."""

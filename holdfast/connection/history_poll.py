@@ -43,6 +43,8 @@ class History:
         """Up to which event it has been read."""
         self.recorded = 0
         """The number of the event with which the last workflow task that it has recorded began."""
+        self.kept: int | None = None
+        """The same of the last one that it has kept of another run, where it began by a reset, and was read so far."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id or None)
         kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
@@ -67,6 +69,8 @@ class History:
             self.length = event.event_id
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.recorded = event.workflow_task_completed_event_attributes.started_event_id
+            if self.run_id and event.workflow_task_failed_event_attributes.new_run_id == self.run_id:  # only by a reset
+                self.kept = self.recorded
             if event.event_type in ENDS:
                 self.over, self.ended_well = True, ENDS[event.event_type]
                 continued = event.workflow_execution_continued_as_new_event_attributes

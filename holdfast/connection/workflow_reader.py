@@ -109,7 +109,11 @@ class WorkflowReader:
         return await response(self.temporal, self._workflow_id, run_id, rpc_timeout=ASK_TIMEOUT)
 
     async def info(self, run_id: str = "") -> WorkflowExecutionInfo:
-        """Return the facts of a Temporal run, of the latest one by default.
+        """Return the facts of a Temporal run, of the latest one by default. Raises as `described_patiently`."""
+        return (await self.described_patiently(run_id)).workflow_execution_info
+
+    async def described_patiently(self, run_id: str = "") -> DescribeWorkflowExecutionResponse:
+        """Return what `described` does.
 
         Raises ExecutionNotFound, and ServerUnavailable after SILENCE_SECONDS_MAX.
         """
@@ -120,7 +124,7 @@ class WorkflowReader:
                 await self.patience.after(error, self._workflow_id)
             else:
                 self.patience.answered()
-                return described.workflow_execution_info
+                return described
 
     async def answer(
         self, query: str, request: object, kind: type[T], run_id: str = "", *, ended_seconds_max: float | None = None
