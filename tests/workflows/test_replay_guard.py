@@ -91,7 +91,7 @@ async def asked_ahead(client: TemporalClient, queue: str) -> bool:
         await asyncio.sleep(1)  # as above
         async with worker():
             assert await counted == 1
-            is_ahead = await asked == 0
+            is_ahead = bool(await asked == 0)
         failed = failures_in(await handle.fetch_history())
         async with worker():  # another one, which has to replay
             assert await handle.execute_update(Waiter.count) == 2
