@@ -85,6 +85,7 @@ def first_agent() -> FirstAgent:
     return FirstAgent(making[0], [str(Path(sys.executable).with_name(program)), *words])
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 def test_the_agents_and_the_programs_run(settings: Settings, tmp_path: Path) -> None:
     tools, living = blocks("python")

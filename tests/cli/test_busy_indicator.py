@@ -113,6 +113,7 @@ def test_no_color_leaves_no_codes(arguments: list[str]) -> None:
     assert "\x1b" not in on_terminal(shows, code=2 if arguments == ["nonsense"] else 0, NO_COLOR="1")
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 def test_a_run_tells_what_it_waits_for(project: Project, dev: Running) -> None:  # noqa: ARG001  # its server
     with terminal(project, "run", "napper", "rest a while") as screen:

@@ -50,6 +50,7 @@ def test_whoever_follows_a_run_sees_why_it_does_not_begin(broken: Broken) -> Non
     assert (event["kind"], event["step_number"]) == ("AttemptFailed", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [(), ("--steps",), ("--transcript",), ("--events",), ("--debug",)])
 def test_each_view_of_a_run_that_has_not_begun_says_what_there_is(broken: Broken, view: tuple[str, ...]) -> None:
     id_ = start_id(broken.project, "asker")

@@ -58,6 +58,7 @@ def unserved(project: Project, dev: Running) -> Generator[tuple[str, Tmux]]:  # 
         yield execution_id, terminal
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_run_alone_and_an_absent_worker_is_told_of(
     project: Project, unserved: tuple[str, Tmux]
 ) -> None:

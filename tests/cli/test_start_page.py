@@ -40,6 +40,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.timeout(180)
 def test_a_new_user_can_type_what_the_page_says(built: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.temporal
 FLUSHED_SECONDS_MAX = 90
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_run_is_one_trace_over_both_processes_and_a_silent_collector_holds_nothing_up(own: Project) -> None:
     with collecting() as collector, collecting(silent=True) as silent:

@@ -28,6 +28,7 @@ def slowly(request: dict[str, Any]) -> Reply:
     return say(f"to {request['messages'][-1]['content']}", delay_seconds=2)
 
 
+@pytest.mark.slow
 async def test_a_server_that_restarts_loses_no_message_and_no_answer(tmp_path: Path) -> None:
     ports, data_dir = choose_ports(0, 0), tmp_path / "data"
 

@@ -70,6 +70,7 @@ def restless(settings: Settings, tmp_path: Path) -> Restless:
     return serving
 
 
+@pytest.mark.slow
 async def test_every_step_in_a_run_of_its_own_asks_the_model_the_very_same(restless: Restless) -> None:
     asked: list[list[bytes]] = []
     for events in (CONTINUE_EVENTS, 1):

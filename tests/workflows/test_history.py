@@ -45,6 +45,7 @@ async def sizes(client: Holdfast, execution_id: str) -> tuple[int, int]:
     return len(events), len(written.replace(client.temporal.identity.encode(), b"1234@vm"))
 
 
+@pytest.mark.slow
 async def test_a_step_costs_twelve_events_and_the_same_bytes_early_and_late(serve: Serve) -> None:
     def as_often_as_asked(request: dict[str, Any]) -> Reply:
         steps = int(request["messages"][1]["content"])

@@ -110,6 +110,7 @@ async def _raced(served: Served, number: int) -> tuple[bool, AgentState]:
     return taken, state
 
 
+@pytest.mark.slow
 async def test_messages_beside_a_stop_are_in_the_final_state(serve: Serve) -> None:
     async with serve([say("too late", delay_seconds=60)]) as served:
 

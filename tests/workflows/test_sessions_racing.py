@@ -88,6 +88,7 @@ async def raced(served: Served, number: int, policy: WhileRunning, pauses: list[
     return (await chat.view()).executions, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [None, StopRequest(reason="enough")], ids=["at the end", "at once"])
 async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: Serve, stop: StopRequest | None) -> None:
     async with serve(quick) as served:

@@ -232,6 +232,7 @@ async def look() -> str:
     return "seen"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continue_events", [2_000, 1])
 async def test_three_levels_are_heard_at_the_top_with_their_ids_and_parents(
     settings: Settings, tmp_path: Path, continue_events: int

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.client import Holdfast
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.conversation.steps import CallStage
 
 SECONDS_MAX = 90
@@ -14,12 +16,16 @@ LOOK_SECONDS = 0.02
 
 
 async def state_when(client: Holdfast, execution_id: str, there: Callable[[AgentState], bool]) -> AgentState:
-    """Return the first state of the begun execution that is looked at and for which `there` is true."""
+    """Return the first state of the begun execution that is looked at and for which `there` is true.
+
+    A worker that is too busy to tell it in time is asked again.
+    """
     async with asyncio.timeout(SECONDS_MAX):
         while True:  # a client is not called back
-            state = await client.state(execution_id)
-            if state.execution is not None and there(state):
-                return state
+            with suppress(ServerUnavailable):
+                state = await client.state(execution_id)
+                if state.execution is not None and there(state):
+                    return state
             await asyncio.sleep(LOOK_SECONDS)
 
 
