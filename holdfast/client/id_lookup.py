@@ -41,7 +41,6 @@ from holdfast.core.wire.workflow_ids import (
 CANDIDATES_MAX: Final = 5
 """How many runs or sessions an error names that the beginning of an id can mean."""
 
-
 BEGINNING: Final = re.compile(rf"({SESSION_PREFIX})?[0-9a-f-]{{1,36}}")
 """What an id of ours can begin with."""
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
-    DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
 )
 from temporalio.client import Client as TemporalClient
@@ -23,6 +21,7 @@ from temporalio.service import RPCError
 
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
+from holdfast.connection.executions import response
 from holdfast.connection.queue_routing import ASK_TIMEOUT, TaskTarget, lately, task_target
 from holdfast.connection.rpc_errors import answered
 from holdfast.core.agent.execution_state import tool_call_place
@@ -61,7 +60,7 @@ async def cause_of_silence(temporal: TemporalClient, task_queue: str, workflow_i
         seen_at = await last_seen(temporal, target.routing.task_queue)
         if not target.is_served or seen_at is None:
             return f"{target.problem}; {target.remedy}"
-        described = await _described(temporal, workflow_id)
+        described = await response(temporal, workflow_id, rpc_timeout=ASK_TIMEOUT)
         return await _what_it_waits_for(temporal, described, f"a worker was seen {_ago(seen_at)} ago")
     except RPCError as error:
         return f"the server is too busy, or away ({error.status.name.lower()})"
@@ -82,13 +81,6 @@ async def last_seen(
     )
     described = await temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
     return max((each.last_access_time.ToDatetime(UTC) for each in lately(described.pollers)), default=None)
-
-
-async def _described(temporal: TemporalClient, workflow_id: str) -> DescribeWorkflowExecutionResponse:
-    request = DescribeWorkflowExecutionRequest(
-        namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=workflow_id)
-    )
-    return await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
 
 
 async def _what_it_waits_for(

@@ -8,16 +8,15 @@ from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Final
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import TaskQueueType, VersioningBehavior
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo, WorkflowExecutionVersioningInfo
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.executions import OPEN
+from holdfast.connection.executions import OPEN, response
 from holdfast.connection.rpc_errors import worker_command
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 
@@ -208,10 +207,8 @@ def _version(version: WorkerDeploymentVersion) -> Version | None:
 
 
 async def _workflow(temporal: TemporalClient, workflow_id: str, run_id: str) -> WorkflowExecutionInfo | None:
-    execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-    request = DescribeWorkflowExecutionRequest(namespace=temporal.namespace, execution=execution)
     try:
-        described = await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+        described = await response(temporal, workflow_id, run_id, rpc_timeout=ASK_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None

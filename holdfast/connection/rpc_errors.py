@@ -6,9 +6,9 @@ import re
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.connection.executions import PAUSED
 from holdfast.connection.full_disk import cannot_write
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
@@ -25,9 +25,7 @@ NO_WORKER: Final = frozenset(
 TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
 
-PAUSED_STATUS: Final = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
-
-IS_PAUSED: Final = ("Workflow is paused", f"{PAUSED_STATUS} is not a valid WorkflowExecutionStatus")
+IS_PAUSED: Final = ("Workflow is paused", f"{int(PAUSED)} is not a valid WorkflowExecutionStatus")
 """How an update, and a query, of a workflow fail that an operator has paused.
 
 Of a query the server says it by a status, which the SDK (1.35) does not know and raises ValueError over.

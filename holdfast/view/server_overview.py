@@ -17,8 +17,7 @@ from holdfast.client.progress_query import head
 from holdfast.client.sessions.validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import ASKED_AT_ONCE, WaitingCall, calls_of
-from holdfast.connection.executions import UNDER_WAY as OPEN
-from holdfast.connection.executions import executions
+from holdfast.connection.executions import UNDER_WAY, executions
 from holdfast.connection.rpc_errors import query_refusal
 from holdfast.core.base.bounds import TOP_ROWS
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UNDER_WAY: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)}) AND {OPEN}"
-"""The server's query for runs and sessions that it has."""
+OURS: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)}) AND {UNDER_WAY}"
+"""The server's query for runs and sessions that are under way."""
 
 LIST_SECONDS_MAX: Final = 5.0
 """How long one listing may take: it is made again and again, and silence is to be told of."""
@@ -113,7 +112,7 @@ async def overview(client: Holdfast, query: str | None = None, limit: int = TOP_
     understand, and for a limit out of range; ServerUnavailable.
     """
     check_limit(limit)
-    condition = f"{UNDER_WAY} AND ({check_query(query)})" if query else UNDER_WAY
+    condition = f"{OURS} AND ({check_query(query)})" if query else OURS
     temporal = client.temporal
     silent = f"the Temporal server at {client.address} does not answer"
     try:

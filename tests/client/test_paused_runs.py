@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from holdfast.cli.main import app
 from holdfast.client import Holdfast, Settings
 from holdfast.client.id_lookup import find
 from holdfast.client.run_source import RunSource
+from holdfast.client.watch_events import Watched
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.conversation.verdicts import Verdict
@@ -36,6 +38,7 @@ from tests.serving import Served, served
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
 CLERK = AgentDefinition(name="clerk")
+SECONDS_MAX = 60
 UNPAUSE = "temporal workflow unpause --workflow-id {}"
 
 
@@ -118,8 +121,15 @@ async def test_the_commands_say_that_a_run_is_paused(
             assert (shown.exit_code, UNPAUSE.format(id_) in shown.stdout) == (0, True), shown.output
         as_json = await asyncio.to_thread(CliRunner().invoke, app, ["show", id_, "--json"])
         assert json.loads(as_json.stdout)["status"] == "paused"
+        begun, watch = threading.Event(), Holdfast.watch
+
+        def watched_from(client: Holdfast, execution_id: str) -> AsyncGenerator[Watched, None]:
+            begun.set()
+            return watch(client, execution_id)
+
+        monkeypatch.setattr(Holdfast, "watch", watched_from)
         watching = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, ["watch", id_]))
-        await asyncio.sleep(1)
+        assert await asyncio.to_thread(begun.wait, SECONDS_MAX), "what it says of the pause comes before"
         hold.release()
         await unpause(at_work.client, id_)
         watched = await watching

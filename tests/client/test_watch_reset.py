@@ -79,7 +79,7 @@ async def at_its_answer(serve: Serve) -> AsyncGenerator[tuple[Served, str, Hold]
 
     async with serve(turn, [look]) as served:
         execution_id = await served.client.start(CLERK, "go")
-        await hold.until_held(seconds_max=15)
+        await hold.until_held()
         yield served, execution_id, hold
 
 
@@ -129,7 +129,7 @@ async def test_a_subagent_of_before_a_reset_does_not_hold_up_the_watch(serve: Se
     async with serve(turn) as served:
         client, lead = served.client, AgentDefinition(name="lead", subagents=("writer",))
         execution_id = await client.start(lead, "go", subagents=(AgentDefinition(name="writer"),))
-        await hold.until_held(seconds_max=15)
+        await hold.until_held()
         watching = asyncio.create_task(all_of(client, execution_id, answering))
         await answering.wait()
         await reset(client, execution_id, 0)
