@@ -13,9 +13,10 @@ IN_JOBS = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 # Compiling everything anew in each of a thousand processes takes minutes.
 unexport PYTHONDONTWRITEBYTECODE
 
-# No server, no program: what most changes break first.
-QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
-	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
+# What most changes break first: no server, no MCP server, no script in a process of its own.
+QUICK := tests/core tests/local tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py tests/test_public_names.py \
+	tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py \
+	--ignore tests/local/test_mcp_servers.py --ignore tests/local/test_code_mode.py
 
 .PHONY: help setup demo quick test slow browser pictures chaos cluster docker-tests check lint types bench histories schema diagrams tables captures docs lock clean
 
@@ -44,7 +45,7 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 quick: setup ## run the tests of the core, the in-process driver and the documents: no server, a minute
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not temporal and not slow" $(QUICK) $(ARGS)
+	HOLDFAST_FUZZ_RUNS=15 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not temporal and not slow" --hypothesis-profile quick $(QUICK) $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included, in JOBS processes: ten minutes on two cores
 	$(IN_JOBS) -m "$(HERE) and not slow" $(ARGS)

@@ -97,6 +97,7 @@ FILES_BETWEEN = 6
 
 # A busy machine is no fault of the code: no example has a deadline.
 hypothesis_settings.register_profile("holdfast", deadline=None, max_examples=15)
+hypothesis_settings.register_profile("quick", deadline=None, max_examples=4)  # `make quick`
 hypothesis_settings.register_profile("thorough", deadline=None, max_examples=50)  # `make slow`
 hypothesis_settings.load_profile("holdfast")
 

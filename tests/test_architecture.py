@@ -53,9 +53,15 @@ def tree(path: Path) -> ast.Module:
         gc.enable()
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All that `path` is made of: hundreds of tests go through each file."""
+    return list(ast.walk(tree(path)))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Full names of the modules that a file imports."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -64,7 +70,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -83,7 +89,7 @@ def test_the_core_imports_only_itself_pydantic_and_the_pure_part_of_the_standard
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
 def test_the_core_makes_no_time_id_file_or_output(path: Path) -> None:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             assert called not in IMPURE_CALLS, f"{path.name}:{node.lineno} calls {called}"
@@ -98,7 +104,7 @@ def test_workflows_have_no_clock_randomness_io_threads_or_environment(path: Path
     """What the SDK's sandbox would refuse at run time, for 1.1 to 1.4 ms of CPU per step."""
     for name in imports(path):
         assert name.partition(".")[0] not in IMPURE - {"asyncio"}, f"{path.name} imports {name}"
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "asyncio":
             assert node.attr in DETERMINISTIC_ASYNCIO, f"{path.name}:{node.lineno} uses asyncio.{node.attr}"
         if isinstance(node, ast.Call):
@@ -148,7 +154,7 @@ MODULES = {name_of(path): path for path in SHIPPED}
 def ours(path: Path) -> set[str]:
     """Modules of ours that a file imports, also within functions and for type checkers alone."""
     found: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -209,7 +215,7 @@ def test_modules_and_classes_are_named_by_nouns_of_the_field() -> None:
     """`docs/vocabulary.md` has the words; these say nothing of what a module or a class is."""
     bad = [name for name in MODULES if words_of(name.rpartition(".")[2]) & FORBIDDEN_STEMS]
     for path in SHIPPED:
-        classes = [node.name for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+        classes = [node.name for node in nodes(path) if isinstance(node, ast.ClassDef)]
         bad += [f"{name_of(path)}.{name}" for name in classes if words_of(name) & FORBIDDEN_STEMS]
     assert bad == []
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def constants() -> dict[str, str]:
     return found
 
 
+@cache
 def types_in_code() -> set[str]:
     known, found = constants(), set[str]()
     for path in sources():
