@@ -59,6 +59,7 @@ from holdfast.runtime.user_code import start_apart
 from holdfast.server.queue_limits import write_missing_limits
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
+from workflows.details_query import DetailsQuery
 from workflows.event_sink import EventSink
 from workflows.replay_guard import DOUBT_SECONDS, Doubt
 from workflows.sender_authentication import SenderCheck
@@ -265,7 +266,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, version, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *traces.workflows),
+        **_alike(serving, version, heartbeats, *_handlers(client), *traces.workflows),
     )
     parts = [giving_up(agents, runner)]
     if tools or mcp or settings.mcp_inline:
@@ -452,6 +453,11 @@ def _traces_of(settings: Settings) -> _Traces:
 
     tracer = tracing(settings.telemetry)
     return _Traces(tracer.spans, (WorkflowsTraced(tracer),)) if tracer else _Traces()
+
+
+def _handlers(client: TemporalClient) -> tuple[Interceptor, ...]:
+    """Return what stands before the handlers of each workflow."""
+    return DetailsQuery(), SenderCheck(sealed=is_sealed(client.data_converter))
 
 
 def _alike(serving: WorkerSettings, version: DeploymentVersion | None, *interceptors: Interceptor) -> _Alike:

@@ -68,7 +68,7 @@ from workflows.continue_as_new import FAULTS, check_start, is_long, newer_build
 from workflows.event_log import EventLog
 from workflows.execution.activity_calls import resolve_tools, take_up
 from workflows.execution.call_errors import call_error
-from workflows.execution.current_details import CurrentDetails
+from workflows.execution.current_details import execution_details
 from workflows.execution.definition_change import (
     ResolvedChange,
     opening_of,
@@ -119,8 +119,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
         self._waiting = PendingApprovals()
-        self._details = CurrentDetails()
-        self._model_waits = ModelWaits(self._show_details)
+        self._model_waits = ModelWaits()
         self._metrics = ExecutionMetrics(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() differs between replays (a query in it moves it); the start time does not.
         self._begins_at = workflow.info().workflow_start_time
@@ -145,6 +144,10 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """The current state, for tracing in this process."""
         return self._state
 
+    def current_details(self) -> str:
+        """Return the current details in the Web UI, as Markdown."""
+        return execution_details(self._state, self._start.definition.name, self._model_waits.of(self._state))
+
     @property
     def started_as(self) -> ExecutionInput:
         """The input, with a changed definition applied."""
@@ -154,7 +157,6 @@ class AgentExecution(QueryHandlers, SignalHandlers):
     async def run(self, start_data: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
         """Run the loop to its end."""
         start = self._start
-        self._show_details()
         await self._prepare()
         loop = self._rules()
         self._executor = Executor(start, self._catalog, self._transcript, self._rate, lambda: self._state)
@@ -175,9 +177,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             else:
                 self._advance(loop, waiting.popleft())
         await self._let_go()
-        self._show_details()
         saved = await self._save()
-        self._show_details()
         if start.searchable:
             upsert(*ended(self._state))
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -196,13 +196,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         delivered = self._delivered_ids()
         return SavedResult(snapshot=digest, taken=delivered, messages_before=self._messages_before, whole=whole)
 
-    def _show_details(self) -> None:
-        """Update the current details in the Web UI; called before a wait, not after each event."""
-        wait = self._model_waits.of(self._state)
-        workflow.set_current_details(self._details.markdown(self._state, self._start.definition.name, wait))
-
     async def _something_happens(self) -> None:
-        self._show_details()
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:

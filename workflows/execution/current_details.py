@@ -1,7 +1,8 @@
 """Renders a run as Markdown for "Current details" in Temporal's Web UI. Reads, never decides.
 
-It follows from the state alone, whenever the run begins to wait. Texts of people, models and tools are escaped
-(`core.conversation.markdown_escaping`), and every list has its bound, so the whole is bounded.
+It follows from the state alone, and is made when the Web UI asks for it (`workflows.details_query`). Texts of people,
+models and tools are escaped (`core.conversation.markdown_escaping`), and every list has its bound, so the whole is
+bounded.
 """
 
 from __future__ import annotations
@@ -76,36 +77,17 @@ Child = tuple[ToolCall, str, str]
 """A subagent: the call that began it, how it stands, the id of its run."""
 
 
-class CurrentDetails:
-    """The current details of one execution; rows of finished steps are cached."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, Row] = {}
-        self._widths = list(WIDTHS)
-
-    def markdown(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
-        """Return the current details, at most DETAILS_BYTES_MAX bytes; `wait` is the model call's wait, if any."""
-        execution = state.execution
-        if execution is None:
-            return f"**{state.status}** · agent `{agent}`"
-        done = execution.step_executions[-bounds.DETAILS_STEPS_MAX :]
-        while True:
-            width = self._widths[0]
-            rows = [self._row(each, width) for each in done]
-            text = "\n\n".join(filter(None, _parts(state, execution, agent, done, rows, width, wait)))
-            fits = len(text) * 4 <= bounds.DETAILS_BYTES_MAX or len(text.encode()) <= bounds.DETAILS_BYTES_MAX
-            if fits or len(self._widths) == 1:
-                return bounded(text)
-            self._rows.clear()  # from here on with shorter texts
-            del self._widths[0]
-
-    def _row(self, done: StepExecution, width: int) -> Row:
-        number = done.step.number
-        if number not in self._rows:
-            if len(self._rows) >= 2 * bounds.DETAILS_STEPS_MAX:
-                self._rows.clear()
-            self._rows[number] = _row(done.step, width, duration(done.duration.total_seconds()))
-        return self._rows[number]
+def execution_details(state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
+    """Return the current details, at most DETAILS_BYTES_MAX bytes; `wait` is the model call's wait, if any."""
+    execution = state.execution
+    if execution is None:
+        return f"**{state.status}** · agent `{agent}`"
+    text = ""
+    for width in WIDTHS:
+        text = "\n\n".join(filter(None, _parts(state, execution, agent, width, wait)))
+        if len(text.encode()) <= bounds.DETAILS_BYTES_MAX:
+            break
+    return bounded(text)
 
 
 def bounded(text: str) -> str:
@@ -132,11 +114,10 @@ def _parts(
     state: AgentState,
     execution: ExecutionState,
     agent: str,
-    done: Sequence[StepExecution],
-    rows: Sequence[Row],
     width: int,
     wait: ModelWait | None,
 ) -> Iterator[str]:
+    done = execution.step_executions[-bounds.DETAILS_STEPS_MAX :]
     chars = min(2 * width, bounds.DETAILS_WORDS_CHARS_MAX)
     yield _status(state, execution, agent)
     yield _budget(state, execution)
@@ -152,7 +133,7 @@ def _parts(
     yield _subagents(execution, done, width)
     yield _problems(state, execution, done, chars)
     yield _answer(state)
-    yield _steps(state, execution, done, rows, width)  # last: the longest is what is cut first
+    yield _steps(state, execution, done, width)  # last: the longest is what is cut first
 
 
 def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
@@ -306,10 +287,8 @@ def _waiting_messages(execution: ExecutionState, chars: int) -> str:
     )
 
 
-def _steps(
-    state: AgentState, execution: ExecutionState, done: Sequence[StepExecution], shown: Sequence[Row], width: int
-) -> str:
-    rows = [*shown]
+def _steps(state: AgentState, execution: ExecutionState, done: Sequence[StepExecution], width: int) -> str:
+    rows = [_row(each.step, width, duration(each.duration.total_seconds())) for each in done]
     if len(execution.step_executions) > len(done):
         rows.insert(0, _older_row(state, execution, done))
     now = execution.current_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import to_json
@@ -15,19 +14,17 @@ from workflows.execution.activity_calls import summary_name
 
 
 class ModelWaits:
-    """The latest `model_wait` signal; `has_changed` is called when one arrives."""
+    """The latest `model_wait` signal."""
 
-    def __init__(self, has_changed: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self._latest: ModelWait | None = None
-        self._has_changed = has_changed
         workflow.set_signal_handler(MODEL_WAIT_SIGNAL, self._note)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
     def _note(self, *args: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
         try:
             self._latest = ModelWait.model_validate_json(to_json(args[0]))
-        except (ValueError, IndexError):  # not one of ours
-            return
-        self._has_changed()
+        except (ValueError, IndexError):
+            return  # not one of ours
 
     def of(self, state: AgentState) -> ModelWait | None:
         """Return the wait of the model call that is under way in `state`; none where it does not wait."""

@@ -103,11 +103,14 @@ class AgentSession:
                 workflow.continue_as_new(next_run, initial_versioning_behavior=newer_build())
             self._begin_next()
             self._show()
-            workflow.set_current_details(session_details(self._state))
             if await self._something_happens():
                 continue
             if await self._left():
                 return self._state.view()
+
+    def current_details(self) -> str:
+        """Return the current details in the Web UI, as Markdown."""
+        return "" if self._session_state is None else session_details(self._session_state)
 
     # --- what people ask for
 
@@ -351,7 +354,6 @@ class AgentSession:
         await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
         await in_any_case(keep_session(self._event_log.handed_on(state)))
         self._show()
-        workflow.set_current_details(session_details(self._state))
         return self._state is state and workflow.all_handlers_finished()
 
     def _is_long(self) -> bool:
