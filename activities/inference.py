@@ -17,6 +17,7 @@ from activities.async_completion import heartbeat_directly
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
+from activities.run_queries import RunPaused, ask_run
 from activities.stale_attempts import is_final
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
@@ -70,6 +71,9 @@ AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long one query to the workflow (a page of the transcript, the buffer) may take; then the attempt fails."""
+
+PAUSED_WAIT: Final = timedelta(seconds=5)
+"""How long after an attempt the next one looks whether a paused run goes on."""
 
 
 class Inference:
@@ -203,6 +207,8 @@ class Inference:
         """Return the answer, or raise a failure that has its type and the usage."""
         try:
             return await answer
+        except RunPaused as why:
+            raise _paused_failure(why, progress, patience) from None
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # these two would end the worker
             raised = _as_failure(error)
         raise await _failure(raised, progress, patience, self._own_model) from None
@@ -332,6 +338,17 @@ async def _failure(
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
+def _paused_failure(why: RunPaused, progress: Progress, patience: RetryDeadline) -> ApplicationError:
+    """Return the failure of an attempt that could not read its run's conversation: an operator has paused the run.
+
+    Attempts follow until it goes on. A pause takes nothing of the patience, which is the endpoint's.
+    """
+    patience.stand_still(PAUSED_WAIT)
+    progress.begun_at = patience.begun_at
+    used = _failed(progress, free=True)
+    return ApplicationError(str(why), used, type="RunUnreadable", next_retry_delay=PAUSED_WAIT)
+
+
 async def _signal_usage(used: Usage, background: BackgroundAnswer | None) -> None:
     """Signal the usage of the attempts so far to the workflow, before the server waits for the next one.
 
@@ -373,6 +390,4 @@ async def _query_result(query: str, kind: type[AnswerT], *request: TranscriptReq
     """Query this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-    # without a worker a query hangs until its rpc_timeout, so it always has one
-    answer: AnswerT = await workflow.query(query, *request, result_type=kind, rpc_timeout=QUERY_TIMEOUT)
-    return answer
+    return await ask_run(workflow, query, kind, *request, rpc_timeout=QUERY_TIMEOUT)

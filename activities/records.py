@@ -15,10 +15,10 @@ from typing import Final
 
 from pydantic import AwareDatetime, BaseModel
 from temporalio import activity
-from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
 
+from activities.run_queries import UNREADABLE, ask_run
 from holdfast.core.base.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.stored_forms import SESSION
@@ -73,7 +73,7 @@ class RecordActivities:
         info = activity.info()
         run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         with _typed_errors():
-            snapshot = await _query_snapshot(run)
+            snapshot = await ask_run(run, SNAPSHOT_QUERY, Snapshot, rpc_timeout=ASK_TIMEOUT)
             at_once = asyncio.Semaphore(READ_AT_ONCE)
 
             async def write_part(part: Part) -> None:
@@ -140,8 +140,8 @@ async def whose(execution_id: str) -> str:
     """
     run = activity.client().get_workflow_handle(execution_id)
     try:
-        page: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
-    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        page = await ask_run(run, STATE_QUERY, StatePage, HEAD_ALONE, rpc_timeout=ASK_TIMEOUT)
+    except UNREADABLE as error:
         raise StorageFailed(f"the run {execution_id} cannot be asked whose it is: {error}; try again") from None
     return page.head.agent_id
 
@@ -156,14 +156,9 @@ def _last_changed(state: str | bytes) -> datetime:
     return _Dated.model_validate_json(state).updated_at
 
 
-async def _query_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:
-    snapshot: Snapshot = await run.query(SNAPSHOT_QUERY, result_type=Snapshot, rpc_timeout=ASK_TIMEOUT)
-    return snapshot
-
-
 async def _query_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
     request = PartRequest(digest=digest)
-    page: PartPage = await run.query(PART_QUERY, request, result_type=PartPage, rpc_timeout=ASK_TIMEOUT)
+    page = await ask_run(run, PART_QUERY, PartPage, request, rpc_timeout=ASK_TIMEOUT)
     return page.data.encode()
 
 
@@ -175,5 +170,5 @@ def _typed_errors() -> Generator[None]:
     except HoldfastError as error:
         final = isinstance(error, RecordNotFound | InvalidInput)
         raise ApplicationError(error.message, type=type(error).__name__, non_retryable=final) from None
-    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+    except UNREADABLE as error:
         raise ApplicationError(f"the run cannot be asked for its state: {error}", type="RunUnreadable") from None

@@ -44,6 +44,10 @@ class RetryDeadline:
         """Leave a wait for rate limits out of the time: it is none that a failing endpoint is given."""
         self.begun_at += timedelta(seconds=seconds)
 
+    def stand_still(self, wait: timedelta) -> None:
+        """Leave this attempt and the `wait` after it out of the time."""
+        self.begun_at += self._now() - activity.info().started_time + wait
+
     def next_wait(self, named: timedelta | None) -> timedelta | None:
         """Return the wait before the next attempt, given the one the endpoint `named`; None if the deadline is over."""
         requested_seconds = None if named is None else named.total_seconds()

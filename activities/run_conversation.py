@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio import activity
-from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
-from temporalio.service import RPCError
 
+from activities.run_queries import UNREADABLE, ask_run
 from holdfast.core.base.errors import InvalidInput, StorageFailed
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import TRANSCRIPT_QUERY, TranscriptPage, TranscriptRequest
@@ -49,9 +48,7 @@ async def _page(start: int) -> Sequence[Message]:
     run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     request = TranscriptRequest(start=start, stop=start + PAGE_MESSAGES)
     try:
-        page: TranscriptPage = await run.query(
-            TRANSCRIPT_QUERY, request, result_type=TranscriptPage, rpc_timeout=QUERY_TIMEOUT
-        )
-    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        page = await ask_run(run, TRANSCRIPT_QUERY, TranscriptPage, request, rpc_timeout=QUERY_TIMEOUT)
+    except UNREADABLE as error:
         raise StorageFailed(f"the run cannot be asked for its conversation: {error}; try again") from None
     return tuple(message.for_model() for message in page.messages)

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import PendingActivityState, TimeoutType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import PendingActivityState, TimeoutType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
-from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
+from activities.run_queries import UNREADABLE, ask_run
+from holdfast.connection.executions import OPEN
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import LATE_SECONDS
 from holdfast.core.base.usage import Usage
@@ -85,15 +86,15 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     if described is not None and described.HasField("pending_workflow_task"):
         # the run has an unprocessed task, which may end it: a query waits until it is processed
         workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-        with suppress(RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
-            facts: dict[str, Any] = await workflow.query(DEBUG_QUERY, result_type=dict, rpc_timeout=ASK_TIMEOUT)
+        with suppress(*UNREADABLE):
+            facts: dict[str, Any] = await ask_run(workflow, DEBUG_QUERY, dict[str, Any], rpc_timeout=ASK_TIMEOUT)
             if ExecutionStatus(facts["status"]).is_terminal:
                 raise RunOver("the run has ended; this attempt was not started")
         described = await _described(info)
     if described is None:
         return PreviousAttempt(unheard=True)
     mine = next((each for each in described.pending_activities if _is_this(each, info)), None)
-    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+    if described.workflow_execution_info.status not in OPEN:
         raise RunOver("the run has ended; this attempt was not started")
     if mine is None:
         raise RefusedAttempt("the server no longer waits for this attempt; it was not started")
@@ -110,7 +111,7 @@ async def is_repeated() -> bool:
     described = await _described(info)
     if described is None:
         return True
-    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+    if described.workflow_execution_info.status not in OPEN:
         return False  # what was under way is still listed
     cancelled = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
     mine = (each for each in described.pending_activities if each.activity_id == info.activity_id)

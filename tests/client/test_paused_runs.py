@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,19 +18,21 @@ import pytest
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
 from typer.testing import CliRunner
 
-from holdfast import AgentDefinition
+from activities.transcript_cache import TranscriptCache
+from holdfast import AgentDefinition, tool
 from holdfast.cli.main import app
 from holdfast.client import Holdfast, Settings
 from holdfast.client.id_lookup import find
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import Watched
+from holdfast.connection.executions import response
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionCompleted
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Reply, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.view.run_tree import tree
 from holdfast.view.server_overview import overview
 from tests.plain_server import running
@@ -39,6 +42,8 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
 CLERK = AgentDefinition(name="clerk")
 SECONDS_MAX = 60
+PATIENCE_SECONDS = 4
+"""Less than one wait for a run that is paused."""
 UNPAUSE = "temporal workflow unpause --workflow-id {}"
 
 
@@ -64,6 +69,22 @@ async def unpause(client: Holdfast, id_: str) -> None:
     temporal = client.temporal
     request = UnpauseWorkflowExecutionRequest(namespace=temporal.namespace, workflow_id=id_, request_id=str(uuid4()))
     await temporal.workflow_service.unpause_workflow_execution(request)
+
+
+async def last_failure(client: Holdfast, id_: str, *, attempt: int) -> str:
+    """Why the attempt before that one of a run's only call failed, once it is waited for or under way."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            found = await response(client.temporal, id_, rpc_timeout=timedelta(seconds=10))
+            if [each.attempt for each in found.pending_activities] == [attempt]:
+                return found.pending_activities[0].last_failure.message
+            await asyncio.sleep(0.05)
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
 
 
 @asynccontextmanager
@@ -153,3 +174,34 @@ async def test_who_talks_to_a_paused_session_is_told_how_it_goes_on(at_pausing: 
         await agent.ask("more")
         await first
         await watch.aclose()
+
+
+async def test_a_model_call_that_fails_while_its_run_is_paused_is_made_again(
+    at_pausing: Settings, tmp_path: Path
+) -> None:
+    hold = Hold()
+    script = [Reply(text="done", failures=(Reply(status=503, hold=hold),))]
+    async with served(at_pausing, tmp_path / "ledger.jsonl", script, Toolset()) as at_work:
+        id_ = await at_work.client.start(CLERK, "go")
+        await hold.until_held()
+        await pause(at_work.client, id_)
+        hold.release()
+        await at_work.endpoint.until(lambda requests: len(requests) > 1)
+        await unpause(at_work.client, id_)
+        assert (await at_work.client.result(id_)).final_response == "done"
+
+
+async def test_a_paused_run_whose_conversation_no_worker_has_waits_and_its_patience_stands_still(
+    at_pausing: Settings, tmp_path: Path
+) -> None:
+    hold, nothing_cached = Hold(), TranscriptCache(bytes_max=0)
+    script = [call("look"), Reply(text="done", failures=(Reply(status=503, hold=hold),))]
+    patient = AgentDefinition(name="clerk", tools=("look",), model_patience_seconds=PATIENCE_SECONDS)
+    async with served(at_pausing, tmp_path / "ledger.jsonl", script, Toolset(tools=(look,)), nothing_cached) as at_work:
+        id_ = await at_work.client.start(patient, "go")
+        await hold.until_held()
+        await pause(at_work.client, id_)
+        hold.release()
+        assert UNPAUSE.format(id_) in await last_failure(at_work.client, id_, attempt=4)
+        await unpause(at_work.client, id_)
+        assert (await at_work.client.result(id_)).final_response == "done"
