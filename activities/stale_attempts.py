@@ -16,7 +16,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from activities.run_queries import UNREADABLE, ask_run
-from holdfast.connection.executions import OPEN
+from holdfast.connection.executions import OPEN, PAUSED
+from holdfast.connection.recorded_tasks import may_be_stopped
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import LATE_SECONDS
 from holdfast.core.base.usage import Usage
@@ -101,7 +102,7 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     timeout = mine.last_failure.timeout_failure_info.timeout_type
     return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
-        unheard=described.HasField("pending_workflow_task"),
+        unheard=described.HasField("pending_workflow_task") or await _waits_to_stop(described, info),
     )
 
 
@@ -137,6 +138,13 @@ def late_seconds() -> float:
     """Return `waited_seconds` if this attempt started so late that it may soon time out; else 0."""
     waited = waited_seconds()
     return waited if LATE_SECONDS_MAX < waited < GIVEN_UP_SECONDS else 0.0
+
+
+async def _waits_to_stop(described: DescribeWorkflowExecutionResponse, info: activity.Info) -> bool:
+    """Return whether an operator has paused the run, and it may have been stopped: it has no task until it goes on."""
+    if described.workflow_execution_info.status != PAUSED:
+        return False
+    return await may_be_stopped(activity.client(), info.workflow_id or "", info.workflow_run_id or "")
 
 
 async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse | None:

@@ -18,6 +18,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
 from typer.testing import CliRunner
 
+from activities.attempt_admission import UNHEARD
 from activities.transcript_cache import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.cli.main import app
@@ -205,3 +206,29 @@ async def test_a_paused_run_whose_conversation_no_worker_has_waits_and_its_patie
         assert UNPAUSE.format(id_) in await last_failure(at_work.client, id_, attempt=4)
         await unpause(at_work.client, id_)
         assert (await at_work.client.result(id_)).final_response == "done"
+
+
+async def test_a_stop_of_a_paused_run_keeps_its_tool_from_being_begun_again(
+    at_pausing: Settings, tmp_path: Path
+) -> None:
+    hold, begun = Hold(), list[str]()
+
+    @tool(retry_on=(ConnectionError,))
+    async def fetch() -> str:
+        """Fetch."""
+        begun.append("fetch")
+        await hold.stand()
+        raise ConnectionError("away")
+
+    fetching, offer = AgentDefinition(name="clerk", tools=("fetch",)), Toolset(tools=(fetch,))
+    async with served(at_pausing, tmp_path / "ledger.jsonl", [call("fetch"), say("done")], offer) as at_work:
+        client = at_work.client
+        id_ = await client.start(fetching, "go")
+        await hold.until_held()
+        await pause(client, id_)
+        assert await client.stop(id_, "enough")
+        hold.release()
+        assert await last_failure(client, id_, attempt=3) == UNHEARD
+        await unpause(client, id_)
+        assert (await client.result(id_)).stop_reason == "user_requested"
+    assert begun == ["fetch"]
