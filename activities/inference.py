@@ -17,7 +17,7 @@ from activities.async_completion import heartbeat_directly
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
-from activities.run_queries import RunPaused, ask_run
+from activities.run_queries import RUN_UNREADABLE, RunPaused, ask_run
 from activities.stale_attempts import is_final
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
@@ -208,7 +208,7 @@ class Inference:
         try:
             return await answer
         except RunPaused as why:
-            raise _paused_failure(why, progress, patience) from None
+            raise await _paused_failure(why, progress, patience) from None
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # these two would end the worker
             raised = _as_failure(error)
         raise await _failure(raised, progress, patience, self._own_model) from None
@@ -338,7 +338,7 @@ async def _failure(
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
-def _paused_failure(why: RunPaused, progress: Progress, patience: RetryDeadline) -> ApplicationError:
+async def _paused_failure(why: RunPaused, progress: Progress, patience: RetryDeadline) -> ApplicationError:
     """Return the failure of an attempt that could not read its run's conversation: an operator has paused the run.
 
     Attempts follow until it goes on. A pause takes nothing of the patience, which is the endpoint's.
@@ -346,7 +346,9 @@ def _paused_failure(why: RunPaused, progress: Progress, patience: RetryDeadline)
     patience.stand_still(PAUSED_WAIT)
     progress.begun_at = patience.begun_at
     used = _failed(progress, free=True)
-    return ApplicationError(str(why), used, type="RunUnreadable", next_retry_delay=PAUSED_WAIT)
+    if not pulse().repetition.paused:  # that one has signalled it
+        await _signal_usage(used, progress.background)
+    return ApplicationError(str(why), used, type=RUN_UNREADABLE, next_retry_delay=PAUSED_WAIT)
 
 
 async def _signal_usage(used: Usage, background: BackgroundAnswer | None) -> None:

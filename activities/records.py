@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from activities.run_queries import UNREADABLE, ask_run
+from activities.run_queries import RUN_UNREADABLE, UNREADABLE, ask_run
 from holdfast.core.base.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.stored_forms import SESSION
@@ -171,4 +171,4 @@ def _typed_errors() -> Generator[None]:
         final = isinstance(error, RecordNotFound | InvalidInput)
         raise ApplicationError(error.message, type=type(error).__name__, non_retryable=final) from None
     except UNREADABLE as error:
-        raise ApplicationError(f"the run cannot be asked for its state: {error}", type="RunUnreadable") from None
+        raise ApplicationError(f"the run cannot be asked for its state: {error}", type=RUN_UNREADABLE) from None

@@ -17,6 +17,9 @@ class RunPaused(Exception):
     """An operator has paused the run; it is asked again later, however long that takes."""
 
 
+RUN_UNREADABLE: Final = "RunUnreadable"
+"""The type of the failure of an attempt that needed an answer of its run and had none."""
+
 UNREADABLE: Final = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, RunPaused)
 """What `ask_run` raises where there is no answer."""
 

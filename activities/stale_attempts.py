@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, 
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from activities.run_queries import UNREADABLE, ask_run
+from activities.run_queries import RUN_UNREADABLE, UNREADABLE, ask_run
 from holdfast.connection.executions import OPEN, PAUSED
 from holdfast.connection.recorded_tasks import may_be_stopped
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -52,11 +52,13 @@ class PreviousAttempt:
     """What an attempt knows about the previous one and about its run.
 
     `timed_out` is whether the previous one exceeded the server's start-to-close timeout. `unheard` is whether the run
-    still has unprocessed signals or cannot be asked: it may have been stopped.
+    still has unprocessed signals or cannot be asked: it may have been stopped. `paused` is whether the previous one
+    found its run paused, and could not read it.
     """
 
     timed_out: bool = False
     unheard: bool = False
+    paused: bool = False
 
 
 FIRST: Final = PreviousAttempt()
@@ -103,6 +105,7 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
         unheard=described.HasField("pending_workflow_task") or await _waits_to_stop(described, info),
+        paused=mine.last_failure.application_failure_info.type == RUN_UNREADABLE,
     )
 
 

@@ -9,12 +9,16 @@ from typing import Any, cast
 
 import pytest
 from temporalio.activity import ActivityCancellationDetails
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.heartbeats import pulse
 from activities.inference import Inference
 from activities.retry_deadline import SOONEST
+from activities.stale_attempts import FIRST, PreviousAttempt
 from activities.transcript_cache import TranscriptCache
+from holdfast.connection.executions import PAUSED
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat, TextFormat
@@ -95,6 +99,15 @@ class Run:
     async def signal(self, name: str, told: object, **_: object) -> None:
         assert name == SPENT_SIGNAL
         self.told.append(told)
+
+
+class PausedRun(Run):
+    """One that an operator has paused."""
+
+    id = "paused"
+
+    async def query(self, *_: object, **__: object) -> None:
+        WorkflowExecutionStatus(PAUSED)  # as the SDK does it
 
 
 class Listening(OpenAIChat):
@@ -221,6 +234,28 @@ async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_on
     assert caught.value.details == (Usage(input_tokens=10),)
     assert told[-1] == changed(before, begun_at=environment.info.started_time, failures=1)
     assert run.told == [FailedAttemptsUsage(call=environment.info.activity_id, usage=Usage(input_tokens=10))]
+
+
+@pytest.mark.parametrize(("previous", "tells"), [(FIRST, True), (PreviousAttempt(paused=True), False)])
+async def test_a_paused_run_is_told_once_what_attempts_used_that_were_lost(
+    previous: PreviousAttempt, *, tells: bool
+) -> None:
+    """A stop may come before the next attempt, and the lost worker has told nobody."""
+    run = PausedRun()
+    environment = ActivityEnvironment(client=cast("Any", run))
+    lost = CallProgress(if_lost=Usage(input_tokens=1), failed_usage=Usage(input_tokens=10))
+    environment.info = replace(environment.info, attempt=2, heartbeat_details=[lost.model_dump(mode="json")])
+
+    async def ask(call: InferenceInput) -> InferenceAnswer:
+        pulse().repetition = previous
+        return await Inference(model, Toolset(), TranscriptCache()).run(call)
+
+    async with asking(say("x")) as (endpoint, model):
+        with pytest.raises(ApplicationError) as caught:
+            await environment.run(ask, changed(wanted(TextFormat()), opening=None))
+    used = Usage(input_tokens=11)
+    assert (caught.value.type, caught.value.details, endpoint.requests) == ("RunUnreadable", (used,), ())
+    assert run.told == [FailedAttemptsUsage(call=environment.info.activity_id, usage=used)] * tells
 
 
 async def test_a_cut_answer_leaves_what_it_used() -> None:
