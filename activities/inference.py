@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
@@ -17,7 +17,7 @@ from activities.async_completion import heartbeat_directly
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
-from activities.run_queries import RUN_UNREADABLE, RunPaused, ask_run
+from activities.run_queries import RUN_UNREADABLE, RunPaused, ask_run, run_paused
 from activities.stale_attempts import is_final
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
@@ -203,8 +203,16 @@ class Inference:
         if progress.background is not None and await is_final():
             await give_up(self._own_model, progress)
 
-    async def _typed_failures(self, answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
-        """Return the answer, or raise a failure that has its type and the usage."""
+    async def _typed_failures(
+        self, answer: Coroutine[Any, Any, AnswerT], progress: Progress, patience: RetryDeadline
+    ) -> AnswerT:
+        """Return the answer, or raise a failure that has its type and the usage.
+
+        In a run that was paused and then stopped the model is not asked again.
+        """
+        if pulse().repetition.waits_to_stop:
+            answer.close()
+            raise await _paused_failure(run_paused(activity.info().workflow_id or ""), progress, patience)
         try:
             return await answer
         except RunPaused as why:
@@ -339,7 +347,7 @@ async def _failure(
 
 
 async def _paused_failure(why: RunPaused, progress: Progress, patience: RetryDeadline) -> ApplicationError:
-    """Return the failure of an attempt that could not read its run's conversation: an operator has paused the run.
+    """Return the failure of an attempt that asked nobody: an operator has paused its run.
 
     Attempts follow until it goes on. A pause takes nothing of the patience, which is the endpoint's.
     """

@@ -35,6 +35,11 @@ async def ask_run(
         answer: AnswerT = await run.query(query, *request, result_type=kind, rpc_timeout=rpc_timeout)
     except ValueError as error:  # the SDK (1.35) does not know that a workflow can be paused
         if says_paused(error):
-            raise RunPaused(paused(run.id).message) from None
+            raise run_paused(run.id) from None
         raise
     return answer
+
+
+def run_paused(execution_id: str) -> RunPaused:
+    """Return what to raise of a run that is paused."""
+    return RunPaused(paused(execution_id).message)

@@ -53,12 +53,13 @@ class PreviousAttempt:
 
     `timed_out` is whether the previous one exceeded the server's start-to-close timeout. `unheard` is whether the run
     still has unprocessed signals or cannot be asked: it may have been stopped. `paused` is whether the previous one
-    found its run paused, and could not read it.
+    found its run paused, and could not read it. `waits_to_stop` is whether the run is paused and may have been stopped.
     """
 
     timed_out: bool = False
     unheard: bool = False
     paused: bool = False
+    waits_to_stop: bool = False
 
 
 FIRST: Final = PreviousAttempt()
@@ -102,10 +103,12 @@ async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     if mine is None:
         raise RefusedAttempt("the server no longer waits for this attempt; it was not started")
     timeout = mine.last_failure.timeout_failure_info.timeout_type
+    waits_to_stop = await _waits_to_stop(described, info)
     return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
-        unheard=described.HasField("pending_workflow_task") or await _waits_to_stop(described, info),
+        unheard=described.HasField("pending_workflow_task") or waits_to_stop,
         paused=mine.last_failure.application_failure_info.type == RUN_UNREADABLE,
+        waits_to_stop=waits_to_stop,
     )
 
 

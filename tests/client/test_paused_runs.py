@@ -232,3 +232,21 @@ async def test_a_stop_of_a_paused_run_keeps_its_tool_from_being_begun_again(
         await unpause(client, id_)
         assert (await client.result(id_)).stop_reason == "user_requested"
     assert begun == ["fetch"]
+
+
+async def test_a_stop_of_a_paused_run_keeps_its_model_from_being_asked_again(
+    at_pausing: Settings, tmp_path: Path
+) -> None:
+    hold = Hold()
+    script = [Reply(text="done", failures=(Reply(status=503, hold=hold),))]
+    async with served(at_pausing, tmp_path / "ledger.jsonl", script, Toolset()) as at_work:
+        client = at_work.client
+        id_ = await client.start(CLERK, "go")
+        await hold.until_held()
+        await pause(client, id_)
+        assert await client.stop(id_, "enough")
+        hold.release()
+        assert UNPAUSE.format(id_) in await last_failure(client, id_, attempt=3)
+        await unpause(client, id_)
+        assert (await client.result(id_)).stop_reason == "user_requested"
+        assert len(at_work.endpoint.requests) == 1
