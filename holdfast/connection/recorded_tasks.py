@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -27,20 +27,22 @@ async def is_recorded(temporal: TemporalClient, workflow_id: str, run_id: str, s
     Nothing comes between the two events: what happens during a task is written behind its end.
     """
     with suppress(RPCError):
-        async for event in _latest(temporal, workflow_id, run_id):
-            if event.event_id == started_id + 1:
-                return event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        async with aclosing(_latest(temporal, workflow_id, run_id)) as events:
+            async for event in events:
+                if event.event_id == started_id + 1:
+                    return event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return False
 
 
 async def may_be_stopped(temporal: TemporalClient, workflow_id: str, run_id: str) -> bool:
     """Return whether a stop came after the latest completed task; so, too, where that is not known."""
     with suppress(RPCError):
-        async for event in _latest(temporal, workflow_id, run_id):
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                return False
-            if _is_stop(event):
-                return True
+        async with aclosing(_latest(temporal, workflow_id, run_id)) as events:
+            async for event in events:
+                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                    return False
+                if _is_stop(event):
+                    return True
     return True
 
 
