@@ -101,7 +101,8 @@ class ServerLog:
 class StdioServer:
     """The process of a server: `streams` starts it, and ends it with all that it has started.
 
-    `on_end` is called when it can take no more messages, with the reason as far as it is known.
+    `on_end` is called when it can take no more messages, with the reason as far as it is known; with "" where it is
+    still looked for, and then once more.
     """
 
     def __init__(
@@ -180,9 +181,7 @@ class StdioServer:
                         why = f"it has written a line of more than {BODY_BYTES_MAX:,} bytes"
                         break
         finally:
-            if not why and await _exits(process):
-                why = f"it has ended with code {process.returncode} (its stderr is in the worker's, after [mcp ...])"
-            self._on_end(why or "it has closed its stdout")
+            self._on_end(why or await _exit_of(process) or "it has closed its stdout")
             read_writer.close()
         while await stdout.read(CHUNK_BYTES):  # so that it can write, read, and end
             pass
@@ -212,7 +211,8 @@ class StdioServer:
                 stdin.write(f"{line}\n".encode())
                 await stdin.drain()
         except OSError:  # it no longer reads: nobody may wait for its answers
-            self._on_end("it no longer reads its stdin")
+            self._on_end("")
+            self._on_end(await _exit_of(process) or "it no longer reads its stdin")
             read_writer.close()
         finally:
             stdin.close()
@@ -250,6 +250,13 @@ async def _cancelled(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _exit_of(process: Process) -> str:
+    """Return how the process has ended, or ends within EXIT_SECONDS_MAX; nothing where it goes on."""
+    if not await _exits(process):
+        return ""
+    return f"it has ended with code {process.returncode} (its stderr is in the worker's, after [mcp ...])"
 
 
 async def _exits(process: Process) -> bool:

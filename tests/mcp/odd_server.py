@@ -139,6 +139,11 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912, PLR0915  # one cas
         case "secret":
             sys.stdout.write(f"{'x' * 190} {os.environ['KEY']}\n")
             send({"id": identity, "result": {"content": f"Bearer {os.environ['KEY']}"}})
+        case "deaf":
+            os.close(0)
+            say(identity, "the last", {"n": 1})
+            time.sleep(0.5)
+            os._exit(7)
         case "late":
             time.sleep(2)
             say(identity, "late", {"n": 1})

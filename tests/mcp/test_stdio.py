@@ -36,6 +36,14 @@ async def test_a_server_that_hangs_is_given_up_and_ended() -> None:
             await server.call("go", {}, seconds_max=0.5)
 
 
+async def test_where_nothing_can_be_written_since_a_server_ends_its_end_is_the_reason() -> None:
+    async with connection(odd("deaf")) as server:
+        assert (await server.call("go", {})).text == "the last"
+        with pytest.raises(McpOutcomeUnknown, match="it has ended with code 7"):
+            await server.call("go", {})
+        assert not server.open
+
+
 async def test_an_answer_that_comes_too_late_harms_no_later_call() -> None:
     async with connection(odd("late")) as server:
         with pytest.raises(McpOutcomeUnknown, match=r"took longer than 0\.2 s"):
