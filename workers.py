@@ -266,7 +266,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, version, heartbeats, *_handlers(client), *traces.workflows),
+        **_alike(serving, version, heartbeats, *_interceptors(client), *traces.workflows),
     )
     parts = [giving_up(agents, runner)]
     if tools or mcp or settings.mcp_inline:
@@ -455,8 +455,8 @@ def _traces_of(settings: Settings) -> _Traces:
     return _Traces(tracer.spans, (WorkflowsTraced(tracer),)) if tracer else _Traces()
 
 
-def _handlers(client: TemporalClient) -> tuple[Interceptor, ...]:
-    """Return what stands before the handlers of each workflow."""
+def _interceptors(client: TemporalClient) -> tuple[Interceptor, ...]:
+    """Return the interceptors of every workflow's handlers."""
     return DetailsQuery(), SenderCheck(sealed=is_sealed(client.data_converter))
 
 

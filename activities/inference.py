@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
@@ -17,7 +17,7 @@ from activities.async_completion import heartbeat_directly
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
 from activities.retry_deadline import SIGNAL_TIMEOUT, RetryDeadline
-from activities.run_queries import RUN_UNREADABLE, RunPaused, ask_run, run_paused
+from activities.run_queries import RUN_UNREADABLE, RunPaused, ask_run
 from activities.stale_attempts import is_final
 from activities.tools import PinnedTools
 from activities.transcript_cache import Transcript, TranscriptCache
@@ -173,7 +173,12 @@ class Inference:
         return checked(answer, request.response_format)
 
     async def _response(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
-        """Call the model, with no more output than the previous attempts have left."""
+        """Call the model, with no more output than the previous attempts have left.
+
+        Raises RunPaused in a run that was paused and then, as far as is known, stopped: it asks the model no more.
+        """
+        if pulse().repetition.waits_to_stop:
+            raise RunPaused(activity.info().workflow_id or "")
         progress.count_unreported(request)
 
         async def ask(request: ModelRequest) -> InferenceResponse:
@@ -203,16 +208,8 @@ class Inference:
         if progress.background is not None and await is_final():
             await give_up(self._own_model, progress)
 
-    async def _typed_failures(
-        self, answer: Coroutine[Any, Any, AnswerT], progress: Progress, patience: RetryDeadline
-    ) -> AnswerT:
-        """Return the answer, or raise a failure that has its type and the usage.
-
-        In a run that was paused and then stopped the model is not asked again.
-        """
-        if pulse().repetition.waits_to_stop:
-            answer.close()
-            raise await _paused_failure(run_paused(activity.info().workflow_id or ""), progress, patience)
+    async def _typed_failures(self, answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
+        """Return the answer, or raise a failure that has its type and the usage."""
         try:
             return await answer
         except RunPaused as why:

@@ -16,6 +16,9 @@ AnswerT = TypeVar("AnswerT")
 class RunPaused(Exception):
     """An operator has paused the run; it is asked again later, however long that takes."""
 
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(paused(execution_id).message)
+
 
 RUN_UNREADABLE: Final = "RunUnreadable"
 """The type of the failure of an attempt that needed an answer of its run and had none."""
@@ -35,11 +38,6 @@ async def ask_run(
         answer: AnswerT = await run.query(query, *request, result_type=kind, rpc_timeout=rpc_timeout)
     except ValueError as error:  # the SDK (1.35) does not know that a workflow can be paused
         if says_paused(error):
-            raise run_paused(run.id) from None
+            raise RunPaused(run.id) from None
         raise
     return answer
-
-
-def run_paused(execution_id: str) -> RunPaused:
-    """Return what to raise of a run that is paused."""
-    return RunPaused(paused(execution_id).message)

@@ -1,7 +1,7 @@
 """`DetailsQuery`: has a workflow's current details made when the Web UI asks for them, and at no other time.
 
-`workflow.set_current_details` wants the text itself, so it would be made each time a run begins to wait: a quarter of
-what our workflow code needs of the processor, for a text that nearly always nobody reads. It is no part of a history.
+`workflow.set_current_details` wants the text itself, so it would be made each time a run begins to wait: a fifth of the
+processor time of a busy worker's workflow threads, for a text that hardly anybody reads. It is no part of a history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from temporalio.worker import (
 
 
 @runtime_checkable
-class Detailed(Protocol):
+class DetailedWorkflow(Protocol):
     """A workflow with current details."""
 
     def current_details(self) -> str:
@@ -44,6 +44,6 @@ class _Inbound(WorkflowInboundInterceptor):
         answer = await super().handle_query(input)
         if isinstance(answer, WorkflowMetadata):
             asked = workflow.instance()
-            if isinstance(asked, Detailed):
+            if isinstance(asked, DetailedWorkflow):
                 answer.current_details = asked.current_details()
         return answer

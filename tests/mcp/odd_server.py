@@ -141,9 +141,8 @@ def answer(identity: object) -> None:  # noqa: C901, PLR0912, PLR0915  # one cas
             send({"id": identity, "result": {"content": f"Bearer {os.environ['KEY']}"}})
         case "deaf":
             os.close(0)
-            say(identity, "the last", {"n": 1})
-            time.sleep(0.5)
-            os._exit(7)
+            say(identity, str(os.getpid()), {"n": 1})
+            time.sleep(600)
         case "late":
             time.sleep(2)
             say(identity, "late", {"n": 1})

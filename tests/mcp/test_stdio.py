@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.core.base.frozen import replace
 from holdfast.core.tools.mcp_servers import McpServer
+from holdfast.mcp import stdio
 from holdfast.mcp.connection import McpConnection
 from holdfast.mcp.errors import McpOutcomeUnknown, McpUnavailable
 from holdfast.mcp.server_requests import UNANSWERED_MAX
@@ -36,12 +38,19 @@ async def test_a_server_that_hangs_is_given_up_and_ended() -> None:
             await server.call("go", {}, seconds_max=0.5)
 
 
-async def test_where_nothing_can_be_written_since_a_server_ends_its_end_is_the_reason() -> None:
+async def test_where_nothing_can_be_written_since_a_server_ends_its_end_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stdio, "EXIT_SECONDS_MAX", 60)
     async with connection(odd("deaf")) as server:
-        assert (await server.call("go", {})).text == "the last"
-        with pytest.raises(McpOutcomeUnknown, match="it has ended with code 7"):
-            await server.call("go", {})
-        assert not server.open
+        pid = int((await server.call("go", {})).text)
+        calling = asyncio.create_task(server.call("go", {}))
+        async with asyncio.timeout(60):
+            while server.open:  # noqa: ASYNC110  # nobody is called back
+                await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(McpOutcomeUnknown, match="it has ended with code -9"):
+            await calling
 
 
 async def test_an_answer_that_comes_too_late_harms_no_later_call() -> None:
