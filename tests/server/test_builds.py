@@ -20,6 +20,7 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import Route
+from holdfast.server.deployments import routing
 from holdfast.server.deployments.routing import promote
 from holdfast.testing import ScriptedModel, say
 from holdfast.testing.openai_server import FakeOpenAI
@@ -149,6 +150,32 @@ async def test_tool_workers_are_of_the_agents_build_or_of_a_deployment_of_their_
             gate.touch()
             of_old = "far-v1" if shared else "far-v2"
             assert await said(client, old) == f"model-v1 v1 {of_old}"
+
+
+async def test_a_build_is_promoted_once_its_workers_serve_every_queue_of_the_current_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "REGISTERED_SECONDS_MAX", SECONDS_MAX)
+    queue = f"far-{uuid4()}"
+    elsewhere, client = replace(settings, task_queue=queue), await Holdfast.connect(settings)
+    first, second = (DeploymentVersion(settings.task_queue, each) for each in ("v1", "v2"))
+
+    def tool_worker(version: DeploymentVersion) -> Workers:
+        here = tools(version.build_id, queue)
+        return make_tools_worker(client.temporal, elsewhere, here, WorkerSettings(), version=version)
+
+    async with build(settings, "v1", queue), tool_worker(first):
+        await registered(client, first, queue)
+        await promote(client.temporal, first)
+        async with build(settings, "v2", queue):
+            used = await client.start(LIMITED_AGENT, "far")  # the server asks only for queues that had tasks lately
+            assert await said(client, used) == "model-v1 far-v1"
+            promoting = asyncio.create_task(promote(client.temporal, second))
+            finished, _ = await asyncio.wait([promoting], timeout=2)
+            assert not finished, "its queue of tools is missing"
+            async with tool_worker(second):
+                assert await promoting == "v1"
+                assert await said(client, await client.start(LIMITED_AGENT, "far")) == "model-v2 far-v2"
 
 
 @pytest.mark.slow

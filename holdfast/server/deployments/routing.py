@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from temporalio.api.workflowservice.v1 import (
@@ -17,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.rpc_errors import refusal, rpc_message
-from holdfast.core.base.errors import Conflict, InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import Conflict, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.server.deployments.versions import BuildStatus, Deployment, deployment, worker_count
 
 SET_TIMEOUT: Final = timedelta(seconds=60)
@@ -31,6 +32,17 @@ A server (1.32) that was told to promote a build without any task queue says for
 
 SETTLED_POLL_SECONDS: Final = 0.2
 
+REGISTERED_SECONDS_MAX: Final = 20.0
+"""How long to wait for a build whose workers have just started.
+
+The server learns of each of their queues at that queue's first request for work, one by one.
+"""
+
+REGISTERED_POLL_SECONDS: Final = 0.5
+
+UNREGISTERED: Final = "missing active task queues"
+"""What the server says of a build that lacks a queue of the current one."""
+
 STALE: Final = "conflict token"
 """What the server says of a change by somebody who has not seen the latest one."""
 
@@ -41,7 +53,8 @@ async def promote(
     """Make a build the current one, which gets new runs, and return the one that was current before, if any.
 
     Returns once the server routes by it, or has not in SETTLED_SECONDS_MAX. Raises InvalidInput for a build that the
-    server does not know, Conflict for one without workers; ServerUnavailable.
+    server does not know; Conflict for one without workers, or one that still lacks a queue of the current one after
+    REGISTERED_SECONDS_MAX; ServerUnavailable.
     """
     there = await deployment(temporal, version.deployment)
     await _check(temporal, there, version, allow_no_pollers=allow_no_pollers)
@@ -53,8 +66,8 @@ async def promote(
         allow_no_pollers=allow_no_pollers,
         conflict_token=there.conflict_token,
     )
-    service = temporal.workflow_service
-    await _set(temporal, service.set_worker_deployment_current_version(request, timeout=SET_TIMEOUT), version, there)
+    change = partial(temporal.workflow_service.set_worker_deployment_current_version, request, timeout=SET_TIMEOUT)
+    await _set(temporal, change, version, there)
     await _settled(temporal, version.deployment)
     return there.current
 
@@ -86,8 +99,8 @@ async def ramp(
         allow_no_pollers=allow_no_pollers,
         conflict_token=there.conflict_token,
     )
-    service = temporal.workflow_service
-    await _set(temporal, service.set_worker_deployment_ramping_version(request, timeout=SET_TIMEOUT), version, there)
+    change = partial(temporal.workflow_service.set_worker_deployment_ramping_version, request, timeout=SET_TIMEOUT)
+    await _set(temporal, change, version, there)
     await _settled(temporal, version.deployment)
 
 
@@ -101,22 +114,39 @@ async def _check(
         raise Conflict(f"{problem}; {start}")
 
 
-async def _set(temporal: TemporalClient, request: Awaitable[Any], version: DeploymentVersion, seen: Deployment) -> None:
-    """Await a change of what was `seen`. Raises Conflict where the server refuses it, or it was changed meanwhile."""
-    try:
-        await request
-    except RPCError as error:
-        if STALE in str(error):
-            now = (await deployment(temporal, version.deployment)).current
-            changed = f"{now!r} is current now" if now != seen.current else "its builds or shares are others now"
-            problem = f"somebody else has changed deployment {version.deployment!r} meanwhile: {changed}"
-            raise Conflict(
-                f"{problem}; look with `holdfast deploy status`, and repeat it if it is still meant"
-            ) from None
-        if error.status is RPCStatusCode.FAILED_PRECONDITION:
-            problem = f"the server does not route to {version}: {rpc_message(error)}"
-            raise Conflict(f"{problem}; `holdfast deploy status` shows what is there") from None
-        raise refusal(error) from None
+async def _set(
+    temporal: TemporalClient, change: Callable[[], Awaitable[Any]], version: DeploymentVersion, seen: Deployment
+) -> None:
+    """Make a change of what was `seen`, once the build's workers are registered on all queues that it needs.
+
+    Raises Conflict where the server refuses it, or somebody else has changed the deployment meanwhile.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + REGISTERED_SECONDS_MAX
+    while True:
+        try:
+            await change()
+        except RPCError as error:
+            if UNREGISTERED not in str(error) or clock() >= deadline:
+                raise await _refused(temporal, error, version, seen) from None
+        else:
+            return
+        await asyncio.sleep(REGISTERED_POLL_SECONDS)  # the server has no event for it
+
+
+async def _refused(
+    temporal: TemporalClient, error: RPCError, version: DeploymentVersion, seen: Deployment
+) -> HoldfastError:
+    """Return what a refused change of what was `seen` means."""
+    if STALE in str(error):
+        now = (await deployment(temporal, version.deployment)).current
+        changed = f"{now!r} is current now" if now != seen.current else "its builds or shares are others now"
+        problem = f"somebody else has changed deployment {version.deployment!r} meanwhile: {changed}"
+        return Conflict(f"{problem}; look with `holdfast deploy status`, and repeat it if it is still meant")
+    if error.status is RPCStatusCode.FAILED_PRECONDITION:
+        problem = f"the server does not route to {version}: {rpc_message(error)}"
+        return Conflict(f"{problem}; `holdfast deploy status` shows what is there")
+    return refusal(error)
 
 
 async def _settled(temporal: TemporalClient, name: str) -> None:
