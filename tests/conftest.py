@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from holdfast.client import Settings
@@ -95,10 +96,11 @@ LONGEST = (
 FILES_BETWEEN = 6
 """How many other files stand between two of them: those wait for most of their time, the others compute."""
 
-# A busy machine is no fault of the code: no example has a deadline.
-hypothesis_settings.register_profile("holdfast", deadline=None, max_examples=15)
-hypothesis_settings.register_profile("quick", deadline=None, max_examples=4)  # `make quick`
-hypothesis_settings.register_profile("thorough", deadline=None, max_examples=50)  # `make slow`
+# A busy machine is no fault of the code: no example has a deadline, and none may be too slow to make.
+HURRIED = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile("holdfast", HURRIED, max_examples=15)
+hypothesis_settings.register_profile("quick", HURRIED, max_examples=4)  # `make quick`
+hypothesis_settings.register_profile("thorough", HURRIED, max_examples=50)  # `make slow`
 hypothesis_settings.load_profile("holdfast")
 
 

@@ -11,8 +11,11 @@ from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
 from pydantic import ValidationError
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
@@ -21,7 +24,7 @@ from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import ClosedRuns, PageT
 from holdfast.connection.executions import OPEN, RUNNING
 from holdfast.connection.history_poll import History
-from holdfast.connection.workflow_reader import WorkflowReader
+from holdfast.connection.workflow_reader import ASK_TIMEOUT, WorkflowReader
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.tools.call_context import ToolProgress
 from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest
@@ -51,13 +54,17 @@ class Reader(WorkflowReader, Generic[PageT]):
         self._closed_runs = closed_runs
         self._page_type = page_type
 
-    async def first_run(self, place: int) -> str:
+    async def first_run(self, place: int, *, before_resets: bool = False) -> str:
         """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound.
+
+        `before_resets` leaves out what an operator's resets began.
 
         The server does not keep runs for ever: where it has deleted that one, it is the earliest that is still there.
         """
         latest = await self.info()
         run_id, first = latest.execution.run_id, latest.first_run_id or latest.execution.run_id
+        if before_resets and (reset := await self.latest_reset()):
+            run_id = (await self._started(reset)).original_execution_run_id
         if place == 0:
             with suppress(ExecutionNotFound):
                 return (await self.info(first)).execution.run_id
@@ -87,6 +94,37 @@ class Reader(WorkflowReader, Generic[PageT]):
         latest = await self.info()  # an earlier run was reset, which ended this one
         is_reset = latest.execution.run_id != run_id and latest.first_run_id == info.first_run_id
         return latest.execution.run_id if is_reset else None
+
+    async def latest_reset(self, after: str | None = None) -> str | None:
+        """Return the run that an operator's latest reset began, in case there was one, or one after the run `after`.
+
+        Raises ExecutionNotFound, ServerUnavailable.
+        """
+        info = await self.info()
+        run_id = info.execution.run_id
+        with suppress(ExecutionNotFound):  # the server has deleted an earlier one
+            while run_id not in (after, info.first_run_id, ""):
+                started = await self._started(run_id)
+                if started.original_execution_run_id != run_id:
+                    return run_id
+                run_id = started.continued_execution_run_id
+        return None
+
+    async def _started(self, run_id: str) -> WorkflowExecutionStartedEventAttributes:
+        """Return how a run began; one that a reset began has the beginning of the run that was reset."""
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self.temporal.namespace,
+            execution=WorkflowExecution(workflow_id=self._workflow_id, run_id=run_id),
+            maximum_page_size=1,
+        )
+        while True:
+            try:
+                page = await self.temporal.workflow_service.get_workflow_execution_history(request, timeout=ASK_TIMEOUT)
+            except RPCError as error:
+                await self.patience.after(error, self._workflow_id)
+            else:
+                self.patience.answered()
+                return page.history.events[0].workflow_execution_started_event_attributes
 
     async def kept(self, run_id: str) -> int:
         """Return how many events are kept in a run that began by a reset, counted from the execution's beginning.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from pydantic_core import to_json
 from temporalio.client import Client as TemporalClient
@@ -25,6 +25,8 @@ from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.stream_discovery import Clock, Discovery
 from holdfast.storage.records import Records
+
+T = TypeVar("T")
 
 SINK_WAITING_MAX: Final = 256
 """How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
@@ -93,6 +95,8 @@ class Delivery:
         """Those whose end stands in the queue."""
         self._rested: dict[str, _Rest] = {}
         """Those that go on and have made room for others."""
+        self._reset: set[str] = set()
+        """The executions that are told as they are after a reset."""
         self._reading_ended = asyncio.Semaphore(ENDED_AT_ONCE)
         self._dirty = False
 
@@ -103,6 +107,8 @@ class Delivery:
             await self._opened()
             await self._batches.deliver_batch(again=True)
             self._rested = dict.fromkeys(self._place.told, _Rest())
+            streams = map(EventStream.of_key, self._place.told)
+            self._reset = {each.workflow_id for each in streams if each.after_reset}
             await _first_of(self._look(), self._deliver())
         except Superseded:
             LOGGER.warning("another worker now delivers to %s", self._consumer)
@@ -161,7 +167,7 @@ class Delivery:
     async def _follow_more(self, running: list[EventStream]) -> None:
         """Follow what is new, then what has rested longest, as far as there is room."""
         free = max(0, self._free_places())
-        new = [each for each in running if self._is_unseen(each.key)]
+        new = [each for each in running if not (each.key in self._rested or self._is_under_way(each.key))]
         self._looking.behind = len(new) > free
         new = new[:free]
         for stream in new:
@@ -195,52 +201,71 @@ class Delivery:
                 self._rested[key] = _Rest(time.monotonic(), following.read_to)
         return SINK_FOLLOWED_MAX - len(self._following)
 
-    def _is_new(self, key: str) -> bool:
-        return not (key in self._following or key in self._ending or key in self._place.done)
+    def _is_under_way(self, key: str) -> bool:
+        return key in self._following or key in self._ending or key in self._reset
 
-    def _is_unseen(self, key: str) -> bool:
-        return key not in self._rested and self._is_new(key)
+    def _is_new(self, stream: EventStream, at: datetime) -> bool:
+        """Return whether to begin with a stream, for which a Temporal run was listed that ended, or began, then."""
+        if self._is_under_way(stream.key):
+            return False
+        done = self._place.done.get(stream.key)
+        return done is None or (not stream.of_session and at > done)  # after a reset, or by clocks that differ
 
-    def _begin(self, stream: EventStream, *, ended: bool) -> None:
+    def _is_unseen(self, stream: EventStream, at: datetime) -> bool:
+        return stream.key not in self._rested and self._is_new(stream, at)
+
+    def _begin(self, stream: EventStream, *, ended: bool, after: int = 0) -> None:
         key = stream.key
         self._rested.pop(key, None)
-        after = max(self._queued.get(key, 0), self._place.told.setdefault(key, 0))
+        if stream.after_reset:
+            self._reset.add(stream.workflow_id)
+        is_new = key not in self._place.told
+        after = max(self._queued.get(key, 0), self._place.told.setdefault(key, after))
         following = EventFollower(self._readers, stream, after, self._waiting_put)
         before = [task for each, task in self._following.values() if each.stream.workflow_id == stream.workflow_id]
-        self._following[key] = following, asyncio.create_task(self._followed(following, before, ended=ended))
+        followed = self._followed(following, before, ended=ended, is_new=is_new)
+        self._following[key] = following, asyncio.create_task(followed)
 
-    async def _followed(self, following: EventFollower, before: list[asyncio.Task[None]], *, ended: bool) -> None:
-        """Follow a stream to its end, however often that takes; a session's after its Temporal runs before."""
+    async def _followed(
+        self, following: EventFollower, before: list[asyncio.Task[None]], *, ended: bool, is_new: bool
+    ) -> None:
+        """Follow a stream to its end, however often that takes; a session's after its Temporal runs before.
+
+        An execution that was reset goes on as another stream. Of one that `is_new`, or was told before, that is all.
+        """
         if before:
             await asyncio.wait(before)
-        if ended:
-            async with self._reading_ended:
-                await self._read_through(following)
-        else:
-            await self._read_through(following)
-        key = following.stream.key
+        key, is_done = following.stream.key, following.stream.key in self._place.done
+        reset = None
+        if (is_new or is_done) and not following.stream.run_id:
+            reset = await self._untired(following, following.reset)
+        if reset is None and not is_done:
+            async with self._reading_ended if ended else nullcontext():
+                await self._untired(following, following.follow)
+            reset, is_done = await self._untired(following, following.reset), True
+        if reset is not None:
+            self._begin(reset.stream, ended=False, after=reset.kept if is_done else 0)
         await self._waiting.put(_Ended(key))
         self._ending.add(key)
         self._following.pop(key, None)
 
-    async def _read_through(self, following: EventFollower) -> None:
+    async def _untired(self, following: EventFollower, read: Callable[[], Awaitable[T]]) -> T | None:
+        """Return what `read` does, however often that takes; none where there is nothing to read any more."""
         key = following.stream.key
         while True:
             try:
-                await following.follow()
+                return await read()
             except ExecutionNotFound:
                 LOGGER.warning("the server deleted %s before all of it was delivered", key)
-                return
+                return None
             except Exception as error:  # noqa: BLE001  # one stream must not keep the others from being told
                 following.failures += 1
                 if following.failures >= SINK_FOLLOW_TRIES_MAX and await following.closed():
                     where = await self._place.put_aside(key, error_text(error))
                     LOGGER.warning("the events of %s cannot be read: %s; see %s", key, error, where)
-                    return
+                    return None
                 following.touched = time.monotonic()
                 await asyncio.sleep(backoff(following.failures))
-            else:
-                return
 
     async def _waiting_put(self, event: NumberedEvent) -> None:
         await self._waiting.put(event)
@@ -256,13 +281,20 @@ class Delivery:
                 self._place.begin(events)
                 await self._batches.deliver_batch()
             for key in ended:
-                self._place.end(key, self._clock())
-                self._queued.pop(key, None)
-                self._ending.discard(key)
+                self._end(EventStream.of_key(key))
             self._dirty = self._dirty or bool(events or ended)
             if self._dirty and self._waiting.empty():
                 await self._place.save()
                 self._dirty = False
+
+    def _end(self, stream: EventStream) -> None:
+        """Take note that all of a stream was delivered."""
+        self._place.end(stream.key, self._clock())
+        self._queued.pop(stream.key, None)
+        self._ending.discard(stream.key)
+        if stream.after_reset and not any(key.startswith(f"{stream.workflow_id}/") for key in self._place.told):
+            self._reset.discard(stream.workflow_id)
+            self._place.end(stream.workflow_id, self._clock())  # by which the server lists it
 
     async def _next(self) -> tuple[list[NumberedEvent], list[str]]:
         """Return the next batch, and whose end comes with it; neither when nothing has come for a while."""

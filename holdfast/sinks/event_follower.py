@@ -17,6 +17,7 @@ from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader
 from holdfast.connection.executions import OPEN
 from holdfast.connection.history_poll import History
+from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
@@ -55,6 +56,13 @@ class HistoryPosition(NamedTuple):
     length: int
 
 
+class Reset(NamedTuple):
+    """An operator's reset of an execution: what it does after that, and how many events before it are kept."""
+
+    stream: EventStream
+    kept: int
+
+
 class Readers:
     """The server that streams are read from, and what is read for all of them."""
 
@@ -65,9 +73,9 @@ class Readers:
 
     def reader(self, stream: EventStream) -> Reader[EventsPage] | Reader[SessionEventsPage]:
         """Return what reads its events."""
-        if stream.run_id is None:
-            return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
-        return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
+        if stream.of_session:
+            return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
+        return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
 
     def place(self, *, answered: bool) -> tuple[asyncio.Semaphore, float]:
         """Return where a reading waits for its turn, and for how many seconds it may go on.
@@ -95,6 +103,8 @@ class EventFollower:
         self._readers, self._put = readers, put
         self._reader = readers.reader(stream)
         self._place = after
+        self._run_id = stream.run_id
+        """The Temporal run that it reads."""
         self._answered = True
         """Whether its last reading was."""
 
@@ -103,12 +113,20 @@ class EventFollower:
 
         Raises ExecutionNotFound, ServerUnavailable, TimeoutError; to be called again then: it goes on from where it is.
         """
-        run_id: str | None = self.stream.run_id or await self._reader.first_run(self._place)
+        run_id: str | None = self.stream.run_id or await self._reader.first_run(self._place, before_resets=True)
         while run_id is not None:
+            self._run_id = run_id
             closed = await self._reader.is_closed(run_id)
             history = History(self._readers.temporal, self.stream.workflow_id, run_id, closed=closed)
             await self._follow(history)
-            run_id = history.next_run_id if self.stream.run_id is None else None
+            run_id = None if self.stream.of_session else history.next_run_id
+
+    async def reset(self) -> Reset | None:
+        """Return the latest reset of the execution, where there was one after what was followed. Raises as `follow`."""
+        with suppress(ExecutionNotFound):
+            if not self.stream.of_session and (run_id := await self._reader.latest_reset(self._run_id)):
+                return Reset(EventStream(self.stream.workflow_id, run_id), await self._reader.kept(run_id))
+        return None
 
     async def _follow(self, history: History) -> None:
         """Put all events of one run."""
@@ -136,11 +154,12 @@ class EventFollower:
     async def closed(self) -> bool:
         """Return whether the stream has ended, as far as the server says."""
         with suppress(RPCError):
-            described = await self._reader.described(self.stream.run_id or "")
+            described = await self._reader.described(self._run_id or "")
             return described.workflow_execution_info.status not in OPEN
         return False
 
     async def _read(self, history: History, *, closed: bool) -> None:
+        reset_run_id = None if self.stream.of_session else self.stream.run_id
         while True:
             reading, seconds = self._readers.place(answered=self._answered)
             async with reading:
@@ -155,7 +174,7 @@ class EventFollower:
                     lost = f"the events {expected + 1} to {page.start} of {self.stream.key}"
                     LOGGER.warning("%s are gone: the server has deleted the Temporal run that held them", lost)
                 for sequence, event in enumerate(page.events, page.start + 1):
-                    await self._put(NumberedEvent(sequence, event))
+                    await self._put(NumberedEvent(sequence, event, reset_run_id))
                     self._place, self.touched, self.failures = sequence, time.monotonic(), 0
             self.touched = min(self.touched, time.monotonic())
             if not page.events or self._place >= page.total:

@@ -42,8 +42,8 @@ ENDED: Final = (
 )
 """An execution ends once, whatever Temporal runs it has; of a session each Temporal run does."""
 
-Include = Callable[[str], bool]
-"""Says of a stream's key whether the stream is to be listed."""
+Include = Callable[[EventStream, datetime], bool]
+"""Says whether a stream is to be listed, by when the Temporal run that is listed for it ended, or began if it runs."""
 
 
 Clock = Callable[[], datetime]
@@ -108,7 +108,7 @@ class Discovery:
         async for each in executions(self._temporal, query, limit=limit, rpc_timeout=ASK_TIMEOUT):
             of_session = base_type(each.workflow_type) == AGENT_SESSION
             stream = EventStream(each.id, each.run_id if of_session else None)
-            if include(stream.key):
+            if include(stream, each.close_time or each.start_time):
                 streams.setdefault(stream, each.start_time)
                 if len(streams) >= SINK_LISTED_MAX:
                     break

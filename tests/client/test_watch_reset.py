@@ -6,12 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Holdfast
@@ -24,6 +20,7 @@ from holdfast.core.wire.execution_events import (
 )
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, call, say
+from tests.resets import reset
 from tests.serving import Serve, Served
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
@@ -48,23 +45,6 @@ async def all_of(client: Holdfast, execution_id: str, answering: asyncio.Event |
         if answering and begun and begun not in ((1, execution_id), (2, execution_id)):
             answering.set()
     return events
-
-
-async def reset(client: Holdfast, execution_id: str, task: int) -> None:
-    """Reset a run to one of its workflow tasks."""
-    temporal = client.temporal
-    history = await temporal.get_workflow_handle(execution_id).fetch_history()
-    completed = [
-        each.event_id for each in history.events if each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-    ]
-    request = ResetWorkflowExecutionRequest(
-        namespace=temporal.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=execution_id),
-        reason="a test",
-        request_id=str(uuid4()),
-        workflow_task_finish_event_id=completed[task],
-    )
-    await temporal.workflow_service.reset_workflow_execution(request)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,13 @@ def test_what_is_delivered_is_read_as_the_same_event() -> None:
     assert (line.count(b"\n"), from_dict(json.loads(line))) == (1, EVENT)
 
 
+def test_an_event_after_a_reset_has_an_id_of_the_temporal_run_that_it_began() -> None:
+    again = replace(EVENT, reset_run_id=str(UUID(int=3)))
+    told = to_dict(again)
+    assert (told["id"], told["sequence"], told["execution_id"]) == (f"{UUID(int=3)}/7", 7, EXECUTION)
+    assert from_dict(told) == again
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -43,6 +51,10 @@ def test_what_is_delivered_is_read_as_the_same_event() -> None:
         ({"version": None}, "the event has version None"),
         ({"sequence": 0}, "sequence is 0; it is a whole number from 1"),
         ({"sequence": "7"}, "sequence is '7'"),
+        (
+            {"id": f"{UUID(int=3)}/8"},
+            f"the event's id is '{UUID(int=3)}/8', by its other fields it is '{UUID(int=3)}/7'",
+        ),
         ({"id": "another/7"}, "the event's id is 'another/7', by its other fields it is"),
         ({"kind": "Nothing"}, "this is not a valid event"),
         ({"call": 5}, "this is not a valid event: ToolCallStarted.call"),

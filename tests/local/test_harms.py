@@ -154,13 +154,13 @@ async def test_a_state_taken_up_after_its_time_asks_neither_the_model_nor_a_tool
         called.append(1)
         return "seen"
 
-    agent = replace(AGENT, budget=ExecutionBudget(max_seconds=0.2))
+    agent = replace(AGENT, budget=ExecutionBudget(max_seconds=60))
     first = LocalDriver(agent, model=ScriptedModel([call("look"), call("look")]), tools=[tool(look)])
     states = first.iterate("Do it.")
     under_way = await anext(states)
     await states.aclose()
     saved = under_way.to_json()
-    later = under_way.running.started_at + timedelta(seconds=1)
+    later = under_way.running.started_at + timedelta(seconds=61)
     model = ScriptedModel([say("?")])
     driver = LocalDriver(agent, model=model, tools=[tool(look)], clock=lambda: later)
     state = await promptly(driver, AgentState.from_json(saved))

@@ -84,7 +84,11 @@ async def test_a_model_that_does_not_heed_it_holds_nothing_up() -> None:
 
 
 async def test_the_time_limit_keeps_it_as_well() -> None:
-    state = await LocalDriver(AGENT, model=Speaker()).execute("Go on.", budget=ExecutionBudget(max_seconds=0.2))
+    for seconds in (0.2, 2, 20):  # a busy machine may need the first for nothing
+        model = Speaker()
+        state = await LocalDriver(AGENT, model=model).execute("Go on.", budget=ExecutionBudget(max_seconds=seconds))
+        if model.spoke.is_set():
+            break
     assert state.stop_reason is StopReason.TIME_LIMIT
     assert partial(state).text == "As far as I"
 

@@ -24,7 +24,7 @@ from holdfast.core.wire.sink_contracts import SinkStart, sink_id
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.sinks import Sink
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Scripts, call, say
+from holdfast.testing.script import Script, Scripts, call, say
 from workers import make_worker
 
 SECONDS_MAX = 90.0
@@ -46,9 +46,11 @@ def add(a: int, b: int) -> int:
 
 
 @asynccontextmanager
-async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGenerator[Holdfast]:
+async def worker_with(
+    settings: Settings, sinks: Sequence[Sink] = (), script: Script | Scripts = SCRIPT
+) -> AsyncGenerator[Holdfast]:
     """A worker in this process, with a scripted endpoint behind it; its sinks' workflows end with it."""
-    async with FakeOpenAI(SCRIPT) as endpoint:
+    async with FakeOpenAI(script) as endpoint:
         client = await Holdfast.connect(settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         worker = make_worker(client.temporal, settings, Toolset(tools=(add,)), model, TranscriptCache(), sinks=sinks)

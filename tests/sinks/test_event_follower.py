@@ -58,7 +58,7 @@ class Run:
     async def describe(self, **_: object) -> None:
         raise ValueError("8 is not a valid WorkflowExecutionStatus")  # the SDK's own, of a paused one
 
-    async def first_run(self, _: int) -> str:
+    async def first_run(self, _: int, **__: object) -> str:
         return "run"
 
     async def is_closed(self, _: str) -> bool:
@@ -117,7 +117,7 @@ async def read_through(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
     monkeypatch.setattr(inner._place, "put_aside", put_aside)
     following = EventFollower(inner._readers, EventStream(EXECUTION), 0, inner._waiting_put)
     async with asyncio.timeout(30):
-        await inner._read_through(following)
+        await inner._untired(following, following.follow)
     return inner._waiting.qsize(), aside
 
 

@@ -5,11 +5,13 @@
     {"id": "TEMPORAL_RUN/7", "sequence": 7, "version": 1, "kind": "MessageAccepted", "agent_id": …,
      "temporal_run_id": …, "agent": …, "tenant": …, "at": …, the kind's own fields …}
 
-An event has the same id whoever delivers it and however often, so that consumers can drop duplicates.
+An event has the same id whoever delivers it and however often, so that consumers can drop duplicates. After a reset
+(`temporal workflow reset`) sequences are repeated: the ids have the Temporal run of the reset then, not the execution.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +30,9 @@ from holdfast.core.wire.session_events import SESSION_KINDS, AnySessionEvent, Se
 VERSION: Final = EVENT.version
 """The version of this form; it changes when a reader of an older one would misunderstand a newer one."""
 
+STREAM: Final = "[0-9a-f-]{36}"
+"""What an event's id has before the slash."""
+
 ENVELOPE: Final = ("id", "sequence", "version")
 """The fields around the event itself."""
 
@@ -41,16 +46,22 @@ DELIVERED_KINDS: Final = MappingProxyType({**KINDS, **SESSION_KINDS})
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
-    """An event and its place among those of its execution, or of its session, from 1 on."""
+    """An event and its place among those of its execution, or of its session, from 1 on.
+
+    `reset_run_id` is the Temporal run with which an operator's reset began the execution anew, for events after that.
+    """
 
     sequence: int
     event: AnyEvent
+    reset_run_id: str | None = None
 
     @property
     def id(self) -> str:
-        """The unique id of the event: `EXECUTION/SEQUENCE`, a session's `TEMPORAL_RUN/SEQUENCE`."""
+        """The unique id: `EXECUTION/SEQUENCE`, of a session and after a reset `TEMPORAL_RUN/SEQUENCE`."""
         event = self.event
-        return f"{event.temporal_run_id if isinstance(event, SessionEvent) else event.execution_id}/{self.sequence}"
+        if isinstance(event, SessionEvent):
+            return f"{event.temporal_run_id}/{self.sequence}"
+        return f"{self.reset_run_id or event.execution_id}/{self.sequence}"
 
 
 @cache
@@ -86,10 +97,18 @@ def from_dict(data: Mapping[str, Any]) -> NumberedEvent:
         raise InvalidInput(
             f"this is not a valid event: {'.'.join(map(str, problem['loc']))}: {problem_text(problem)}"[:400]
         ) from None
-    numbered = NumberedEvent(sequence, event)
+    numbered = NumberedEvent(sequence, event, _reset_run_id(data.get("id"), event))
     if data.get("id") != numbered.id:
         raise InvalidInput(f"the event's id is {data.get('id')!r:.100}, by its other fields it is {numbered.id!r}")
     return numbered
+
+
+def _reset_run_id(id_: object, event: AnyEvent) -> str | None:
+    """Return the Temporal run in an event's id; none where the execution stands there, or in a session's."""
+    stream = str(id_).rpartition("/")[0]
+    if isinstance(event, SessionEvent) or stream == event.execution_id or not re.fullmatch(STREAM, stream):
+        return None
+    return stream
 
 
 def json_schema() -> dict[str, Any]:
@@ -99,7 +118,7 @@ def json_schema() -> dict[str, Any]:
         part = whole["$defs"][name]
         own = part["properties"]
         envelope = {
-            "id": {"title": "Id", "type": "string", "pattern": "^[0-9a-f-]{36}/[1-9][0-9]*$"},
+            "id": {"title": "Id", "type": "string", "pattern": f"^{STREAM}/[1-9][0-9]*$"},
             "sequence": {"title": "Sequence", "type": "integer", "minimum": 1},
             "version": {"title": "Version", "type": "integer", "const": VERSION},
         }
