@@ -97,10 +97,10 @@ FILES_BETWEEN = 6
 """How many other files stand between two of them: those wait for most of their time, the others compute."""
 
 # A busy machine is no fault of the code: no example has a deadline, and none may be too slow to make.
-HURRIED = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.register_profile("holdfast", HURRIED, max_examples=15)
-hypothesis_settings.register_profile("quick", HURRIED, max_examples=4)  # `make quick`
-hypothesis_settings.register_profile("thorough", HURRIED, max_examples=50)  # `make slow`
+PATIENT = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile("holdfast", PATIENT, max_examples=15)
+hypothesis_settings.register_profile("quick", PATIENT, max_examples=4)  # `make quick`
+hypothesis_settings.register_profile("thorough", PATIENT, max_examples=50)  # `make slow`
 hypothesis_settings.load_profile("holdfast")
 
 

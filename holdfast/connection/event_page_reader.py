@@ -96,7 +96,7 @@ class Reader(WorkflowReader, Generic[PageT]):
         return latest.execution.run_id if is_reset else None
 
     async def latest_reset(self, after: str | None = None) -> str | None:
-        """Return the run that an operator's latest reset began, in case there was one, or one after the run `after`.
+        """Return the run that the latest reset began, by an operator; none without one since the run `after`.
 
         Raises ExecutionNotFound, ServerUnavailable.
         """
