@@ -69,7 +69,8 @@ class Timeline:
         """Return once so many model calls have been made since that many of the sessions have gone on."""
         wanted, until = self.calls() + SESSIONS // 4, time.monotonic() + CALLS_SECONDS_MAX
         while self.calls() < wanted:
-            assert time.monotonic() < until, f"{self.calls()} model calls, and no more"
+            done = ", ".join(each.name for each in self.phases)
+            assert time.monotonic() < until, f"{self.calls()} model calls after {done}; {wanted} were awaited"
             time.sleep(POLL_SECONDS)
 
 
