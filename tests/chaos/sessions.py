@@ -21,13 +21,14 @@ from holdfast.client import Holdfast
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, STATE_QUERY, ApprovalDecision, StatePage
 from holdfast.core.wire.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Reply, calls, say
-from tests.chaos.processes import READY_SECONDS_MAX, events_of
+from tests.chaos.processes import events_of
 from tests.workflows.chats import Chat
 
 HELPER: Final = AgentDefinition(name="helper", system_prompt="helper", tools=())
@@ -160,10 +161,14 @@ async def talked(chat: Chat, said: Sequence[str]) -> AgentState:
 
 
 async def answered(chat: Chat, receipt: Receipt) -> AgentState:
-    """Return the state with the answer to a message, as long as it takes."""
+    """Return the state with the answer to a message, as long as it takes.
+
+    The client follows histories: hundreds who asked by query, again and again, would leave workers no time for tasks.
+    """
+    agent = chat.client.agent(chat.agent_id)
     while True:
-        with suppress(*OUT_OF_REACH, TimeoutError):
-            return await asyncio.wait_for(chat.answer(receipt), READY_SECONDS_MAX)
+        with suppress(*OUT_OF_REACH, ServerUnavailable):
+            return await agent.answer(receipt)
         await asyncio.sleep(PAUSE_SECONDS)
 
 
