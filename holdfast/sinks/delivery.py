@@ -58,10 +58,11 @@ CLOSE_SECONDS_MAX: Final = 3.0
 
 
 class _Ended:
-    """Comes after the last event of a stream."""
+    """Comes after the last event of a stream; `at` is when that was known to be the last, not reset since."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, at: datetime) -> None:
         self.key: Final = key
+        self.at: Final = at
 
 
 class _Rest(NamedTuple):
@@ -91,12 +92,12 @@ class Delivery:
         self._queued: dict[str, int] = {}
         """Up to which event a stream has been put into the queue."""
         self._following: dict[str, tuple[EventFollower, asyncio.Task[None]]] = {}
-        self._ending: set[str] = set()
-        """Those whose end stands in the queue."""
+        self._ending: dict[str, datetime] = {}
+        """Those whose end stands in the queue, and executions whose reset's does; when that was the last of them."""
         self._rested: dict[str, _Rest] = {}
         """Those that go on and have made room for others."""
         self._reset: set[str] = set()
-        """The executions that are told as they are after a reset."""
+        """The executions that are followed, or rest, as they are after a reset."""
         self._reading_ended = asyncio.Semaphore(ENDED_AT_ONCE)
         self._dirty = False
 
@@ -202,13 +203,13 @@ class Delivery:
         return SINK_FOLLOWED_MAX - len(self._following)
 
     def _is_under_way(self, key: str) -> bool:
-        return key in self._following or key in self._ending or key in self._reset
+        return key in self._following or key in self._reset
 
     def _is_new(self, stream: EventStream, at: datetime) -> bool:
         """Return whether to begin with a stream, for which a Temporal run was listed that ended, or began, then."""
         if self._is_under_way(stream.key):
             return False
-        done = self._place.done.get(stream.key)
+        done = self._ending.get(stream.key) or self._place.done.get(stream.key)
         return done is None or (not stream.of_session and at > done)  # after a reset, or by clocks that differ
 
     def _is_unseen(self, stream: EventStream, at: datetime) -> bool:
@@ -235,19 +236,24 @@ class Delivery:
         """
         if before:
             await asyncio.wait(before)
-        key, is_done = following.stream.key, following.stream.key in self._place.done
-        reset = None
+        key = following.stream.key
+        is_done = key in self._place.done or key in self._ending
+        reset, at = None, self._clock()
         if (is_new or is_done) and not following.stream.run_id:
             reset = await self._untired(following, following.reset)
         if reset is None and not is_done:
             async with self._reading_ended if ended else nullcontext():
                 await self._untired(following, following.follow)
+            at = self._clock()
             reset, is_done = await self._untired(following, following.reset), True
-        if reset is not None:
+        if reset is not None and not (reset.stream.key in self._place.told or reset.stream.key in self._place.done):
             self._begin(reset.stream, ended=False, after=reset.kept if is_done else 0)
-        await self._waiting.put(_Ended(key))
-        self._ending.add(key)
+        await self._waiting.put(_Ended(key, at))
         self._following.pop(key, None)
+        self._ending |= dict.fromkeys(_listed_by(following.stream), at)
+        others = (EventStream.of_key(each) for each in (*self._following, *self._rested))
+        if not any(each.after_reset and each.workflow_id == following.stream.workflow_id for each in others):
+            self._reset.discard(following.stream.workflow_id)
 
     async def _untired(self, following: EventFollower, read: Callable[[], Awaitable[T]]) -> T | None:
         """Return what `read` does, however often that takes; none where there is nothing to read any more."""
@@ -280,26 +286,25 @@ class Delivery:
             if events:
                 self._place.begin(events)
                 await self._batches.deliver_batch()
-            for key in ended:
-                self._end(EventStream.of_key(key))
+            for each in ended:
+                self._end(each)
             self._dirty = self._dirty or bool(events or ended)
             if self._dirty and self._waiting.empty():
                 await self._place.save()
                 self._dirty = False
 
-    def _end(self, stream: EventStream) -> None:
+    def _end(self, ended: _Ended) -> None:
         """Take note that all of a stream was delivered."""
-        self._place.end(stream.key, self._clock())
-        self._queued.pop(stream.key, None)
-        self._ending.discard(stream.key)
-        if stream.after_reset and not any(key.startswith(f"{stream.workflow_id}/") for key in self._place.told):
-            self._reset.discard(stream.workflow_id)
-            self._place.end(stream.workflow_id, self._clock())  # by which the server lists it
+        self._queued.pop(ended.key, None)
+        for key in _listed_by(EventStream.of_key(ended.key)):
+            self._place.end(key, ended.at)
+            if self._ending.get(key) == ended.at:
+                del self._ending[key]
 
-    async def _next(self) -> tuple[list[NumberedEvent], list[str]]:
-        """Return the next batch, and whose end comes with it; neither when nothing has come for a while."""
+    async def _next(self) -> tuple[list[NumberedEvent], list[_Ended]]:
+        """Return the next batch, and the ends that come with it; neither when nothing has come for a while."""
         events: list[NumberedEvent] = []
-        ended: list[str] = []
+        ended: list[_Ended] = []
         size, until = 0, time.monotonic() + LOOK_SECONDS
         while len(events) < SINK_BATCH_EVENTS_MAX and size < SINK_BATCH_BYTES_MAX:
             try:
@@ -308,13 +313,18 @@ class Delivery:
             except TimeoutError:
                 break
             if isinstance(each, _Ended):
-                ended.append(each.key)
+                ended.append(each)
                 continue
             if not events:
                 until = time.monotonic() + LINGER_SECONDS
             events.append(each)
             size += len(to_json(each.event))
         return events, ended
+
+
+def _listed_by(stream: EventStream) -> set[str]:
+    """Return by which keys a stream's end is remembered: the server lists a reset as its execution."""
+    return {stream.key, stream.workflow_id} if stream.after_reset else {stream.key}
 
 
 async def _first_of(*works: Coroutine[object, object, None]) -> None:

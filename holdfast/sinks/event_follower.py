@@ -113,13 +113,30 @@ class EventFollower:
 
         Raises ExecutionNotFound, ServerUnavailable, TimeoutError; to be called again then: it goes on from where it is.
         """
-        run_id: str | None = self.stream.run_id or await self._reader.first_run(self._place, before_resets=True)
+        run_id: str | None = await self._first_run()
         while run_id is not None:
             self._run_id = run_id
             closed = await self._reader.is_closed(run_id)
             history = History(self._readers.temporal, self.stream.workflow_id, run_id, closed=closed)
             await self._follow(history)
             run_id = None if self.stream.of_session else history.next_run_id
+
+    async def _first_run(self) -> str:
+        """Return the Temporal run to begin with.
+
+        Where the server has deleted the one that a reset began, it is a later one of those that continue it as new.
+        """
+        run_id = self.stream.run_id
+        if run_id is None:
+            return await self._reader.first_run(self._place, before_resets=True)
+        if self.stream.after_reset:
+            try:
+                await self._reader.info(run_id)
+            except ExecutionNotFound:
+                if await self._reader.latest_reset(run_id):  # those that are there are of another reset
+                    raise
+                return await self._reader.first_run(max(self._place, 1))
+        return run_id
 
     async def reset(self) -> Reset | None:
         """Return the latest reset of the execution, where there was one after what was followed. Raises as `follow`."""

@@ -116,10 +116,13 @@ class ConsumerPosition:
         self.done[key] = at
 
     def looked(self, until: datetime) -> None:
-        """Take note that everything that ended before `until` is known; forget what was done long before."""
+        """Take note that everything that ended before `until` is known; forget what was done long before.
+
+        Not that of an execution which is under way once more, for a reset: else it would be told again.
+        """
         self.looked_until = max(until, self.looked_until)
         oldest = self.looked_until - MARGIN - MARGIN
-        self.done = {id_: at for id_, at in self.done.items() if at >= oldest}
+        self.done = {id_: at for id_, at in self.done.items() if at >= oldest or id_ in self.told}
 
     async def _write(self) -> None:
         saved = _SavedPosition(

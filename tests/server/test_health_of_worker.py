@@ -160,7 +160,9 @@ async def check_serving(health: Health, settings: Settings, server: ServerAddres
     """Take away storage and server from a worker, one after the other, and give them back."""
     await health.until("/ready", lambda answer: answer == READY)
     client = await Holdfast.connect(settings)
-    assert any(each.startswith(f"{pid}@") for each in await pollers(client, settings.task_queue))
+    async with asyncio.timeout(SECONDS_MAX):
+        while not any(each.startswith(f"{pid}@") for each in await pollers(client, settings.task_queue)):  # noqa: ASYNC110  # the server takes note of a poll a moment later
+            await asyncio.sleep(PAUSE_SECONDS)
 
     with unreachable(str(settings.storage)):
         # a busy machine may be late with an answer of the other one, too: not for long

@@ -158,3 +158,12 @@ async def test_a_place_that_cannot_be_read_says_what_to_do(records: Records) -> 
     await records.write_sink(f"{name}/place", b"{}")
     with pytest.raises(StorageFailed, match="cannot be read: ValidationError; restore it, or delete it"):
         await loaded(records)
+
+
+async def test_what_was_told_of_a_run_is_remembered_as_long_as_a_reset_of_it_is_looked_for(records: Records) -> None:
+    place = await loaded(records)
+    for key in (EXECUTION, "another"):
+        place.end(key, LONG_AGO)
+    place.told[EXECUTION] = 0  # once more under way
+    place.looked(LONG_AGO + timedelta(hours=1))
+    assert [*place.done] == [EXECUTION], "it would be told again from its beginning"

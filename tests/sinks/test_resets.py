@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.wire.event_envelope import from_dict, to_dict
-from holdfast.sinks import Batch, position, stream_discovery
+from holdfast.sinks import Batch, SinkAway, position, stream_discovery
+from holdfast.sinks.delivery import Delivery
+from holdfast.sinks.event_stream import EventStream
 from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, call, say
 from tests.resets import reset
-from tests.sinks.delivering import end_sink, until, worker_with
+from tests.sinks.delivering import SECONDS_MAX, end_sink, until, worker_with
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
@@ -31,10 +38,16 @@ class Kept:
     def __init__(self, name: str = "kept") -> None:
         self.name = name
         self.events: list[dict[str, Any]] = []
+        self.away_at: str | None = None
+        self.refused = 0
 
     async def open(self) -> None: ...
 
     async def deliver(self, batch: Batch) -> None:
+        """Keep it; nothing while it is away, which it is for batches with an event of the kind `away_at`."""
+        if self.away_at in {each.event.kind for each in batch.events}:
+            self.refused += 1
+            raise SinkAway("for now", after=0.1)
         self.events += [to_dict(each) for each in batch.events]
 
     async def close(self) -> None: ...
@@ -81,6 +94,25 @@ async def remembers(settings: Settings, sink: Kept, execution_id: str) -> bool:
     return execution_id.encode() in place
 
 
+async def deleted(client: Holdfast, execution_id: str, run_id: str) -> None:
+    """Delete a Temporal run that has ended, as the server's retention does."""
+    run = WorkflowExecution(workflow_id=execution_id, run_id=run_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.temporal.namespace, workflow_execution=run)
+    await client.temporal.workflow_service.delete_workflow_execution(request)
+    async with asyncio.timeout(SECONDS_MAX):
+        while await is_there(client, execution_id, run_id):  # noqa: ASYNC110  # the server has no event for it
+            await asyncio.sleep(0.1)
+
+
+async def is_there(client: Holdfast, execution_id: str, run_id: str) -> bool:
+    try:
+        await client.temporal.get_workflow_handle(execution_id, run_id=run_id).describe()
+    except RPCError as error:
+        assert error.status is RPCStatusCode.NOT_FOUND
+        return False
+    return True
+
+
 @pytest.fixture
 async def answers() -> AsyncGenerator[Answers]:
     model = Answers()
@@ -95,7 +127,7 @@ def told_whole(kept: Kept, execution_id: str, reset_run_id: str) -> None:
     before, after = numbers[execution_id], numbers[reset_run_id]
     assert before == [*range(1, len(before) + 1)]
     assert after == [*range(after[0], after[0] + len(after))]
-    assert 1 < after[0] <= len(before), "from the place on to which it was reset"
+    assert 1 < after[0] <= len(before) + 1, "from the place on to which it was reset"
     assert [to_dict(from_dict(each)) for each in kept.events] == kept.events
 
 
@@ -180,3 +212,82 @@ async def test_a_run_that_is_reset_while_nobody_delivers_is_told_to_both_ends(
     assert late.numbers() == {of_reset: [*range(1, len(late.events) + 1)]}, "only what holds"
     for each in (kept, late):
         await end_sink(client.temporal, settings, each.name)
+
+
+async def test_a_reset_of_which_a_sink_that_is_away_has_heard_is_told_once_by_the_next_worker(
+    settings: Settings, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[EventStream] = []
+    begin = Delivery._begin
+
+    def noted(self: Delivery, stream: EventStream, *, ended: bool, after: int = 0) -> None:
+        begun.append(stream)
+        begin(self, stream, ended=ended, after=after)
+
+    monkeypatch.setattr(Delivery, "_begin", noted)
+    kept = Kept()
+    kept.away_at = "AgentExecutionStarted"
+    async with worker_with(settings, [kept], answers) as client:
+        execution_id = await client.start(ADDER, "Add.")
+        await answers.first.until_held()
+        await until(lambda: kept.refused > 0, lambda: "it was offered nothing")
+        await reset(client, execution_id, 2)
+        await client.result(execution_id)
+        of_reset = await run_id(client, execution_id)
+        await until(lambda: EventStream(execution_id, of_reset) in begun, lambda: begun)
+    assert await remembers(settings, kept, f"{execution_id}/{of_reset}"), "both are under way"
+    kept.away_at = None
+    async with worker_with(settings, [kept], answers) as client:
+        await kept.until_ends(1)
+        await client.start(ADDER, "Add.")  # what would come twice has come by the end of this
+        await kept.until_ends(2)
+    kept.events = [each for each in kept.events if each["execution_id"] == execution_id]
+    told_whole(kept, execution_id, of_reset)
+    await end_sink(client.temporal, settings, kept.name)
+
+
+async def test_a_run_that_is_reset_before_its_end_is_delivered_is_told_to_both_ends(
+    settings: Settings, answers: Answers
+) -> None:
+    answers.first.release()
+    kept = Kept()
+    kept.away_at = END
+    async with worker_with(settings, [kept], answers) as client:
+        execution_id = await client.start(ADDER, "Add.")
+        await until(lambda: kept.refused > 10, lambda: "its end was not offered, which nothing followed then")
+        await reset(client, execution_id, 2)
+        await client.result(execution_id)
+        of_reset = await run_id(client, execution_id)
+        kept.away_at = None
+        await kept.until_ends(2)
+    told_whole(kept, execution_id, of_reset)
+    await end_sink(client.temporal, settings, kept.name)
+
+
+@pytest.mark.slow
+async def test_a_run_of_which_the_server_has_deleted_where_a_reset_began_is_told_to_its_end(settings: Settings) -> None:
+    first, second = Hold(), Hold()
+
+    def answer(request: dict[str, Any]) -> Reply:
+        returned = sum(each["role"] == "tool" for each in request["messages"])
+        if returned == 1 and not first.held:
+            return Reply(text="at first", hold=first)
+        return call("add", a=1, b=2) if returned < 2 else Reply(text="again", hold=second)
+
+    kept, restless = Kept(), replace(settings, continue_events=1)
+    async with worker_with(restless, [kept], answer) as client:
+        execution_id = await client.start(ADDER, "Add.")
+        await first.until_held()
+        await kept.until_step(2)
+        await reset(client, execution_id, 0)
+        await second.until_held()
+        await kept.until_step(3)
+        [of_reset] = {*kept.numbers()} - {execution_id}
+    assert await run_id(client, execution_id) != of_reset, "it has continued as new"
+    await deleted(client, execution_id, of_reset)
+    second.release()
+    async with worker_with(restless, [kept], answer) as client:
+        await kept.until_ends(1)
+    first.release()
+    told_whole(kept, execution_id, of_reset)
+    await end_sink(client.temporal, settings, kept.name)
