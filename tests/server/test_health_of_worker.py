@@ -84,15 +84,15 @@ class Health:
             return error.code, json.load(error)
 
 
-async def pollers(client: Holdfast, queue: str) -> set[str]:
-    """Return who has polled the queue for workflow tasks, as the server knows it."""
+async def polls(client: Holdfast, queue: str, pid: int) -> bool:
+    """Return whether the process has polled the queue for workflow tasks, as the server knows it."""
     request = DescribeTaskQueueRequest(
         namespace=client.temporal.namespace,
         task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     answer = await client.temporal.workflow_service.describe_task_queue(request)
-    return {each.identity for each in answer.pollers}
+    return any(each.identity.startswith(f"{pid}@") for each in answer.pollers)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ async def check_serving(health: Health, settings: Settings, server: ServerAddres
     await health.until("/ready", lambda answer: answer == READY)
     client = await Holdfast.connect(settings)
     async with asyncio.timeout(SECONDS_MAX):
-        while not any(each.startswith(f"{pid}@") for each in await pollers(client, settings.task_queue)):  # noqa: ASYNC110  # the server takes note of a poll a moment later
+        while not await polls(client, settings.task_queue, pid):  # noqa: ASYNC110  # it is noted a moment later
             await asyncio.sleep(PAUSE_SECONDS)
 
     with unreachable(str(settings.storage)):
