@@ -108,7 +108,8 @@ async def is_there(client: Holdfast, execution_id: str, run_id: str) -> bool:
     try:
         await client.temporal.get_workflow_handle(execution_id, run_id=run_id).describe()
     except RPCError as error:
-        assert error.status is RPCStatusCode.NOT_FOUND
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
         return False
     return True
 
