@@ -1,14 +1,18 @@
-"""What an operator does with `temporal workflow reset`."""
+"""What an operator does with `temporal workflow reset`, and `delete`."""
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast
+
+DELETED_SECONDS_MAX = 90.0
 
 
 async def reset(client: Holdfast, execution_id: str, task: int) -> None:
@@ -26,3 +30,19 @@ async def reset(client: Holdfast, execution_id: str, task: int) -> None:
         workflow_task_finish_event_id=completed[task],
     )
     await temporal.workflow_service.reset_workflow_execution(request)
+
+
+async def deleted(client: Holdfast, workflow_id: str, run_id: str = "") -> None:
+    """Have the server delete a Temporal run, as at the end of its retention; return when it has."""
+    execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.temporal.namespace, workflow_execution=execution)
+    await client.temporal.workflow_service.delete_workflow_execution(request)
+    async with asyncio.timeout(DELETED_SECONDS_MAX):
+        while True:
+            try:
+                await client.temporal.get_workflow_handle(workflow_id, run_id=run_id or None).describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return
+                raise
+            await asyncio.sleep(0.05)

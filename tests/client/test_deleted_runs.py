@@ -6,9 +6,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
 from holdfast.connection.history_poll import History
@@ -17,6 +14,7 @@ from holdfast.core.tools.tools import tool
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
 from holdfast.core.wire.execution_events import Observed
 from holdfast.testing.script import call, say
+from tests.resets import deleted
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
@@ -29,22 +27,6 @@ SECONDS_MAX = 90
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-async def deleted(client: Holdfast, workflow_id: str, run_id: str = "") -> None:
-    """Have the server delete a Temporal run, as at the end of its retention; return when it has."""
-    execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-    request = DeleteWorkflowExecutionRequest(namespace=client.temporal.namespace, workflow_execution=execution)
-    await client.temporal.workflow_service.delete_workflow_execution(request)
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            try:
-                await client.temporal.get_workflow_handle(workflow_id, run_id=run_id or None).describe()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    return
-                raise
-            await asyncio.sleep(0.05)
 
 
 async def runs_of(client: Holdfast, execution_id: str) -> list[str]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -23,8 +19,8 @@ from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, call, say
-from tests.resets import reset
-from tests.sinks.delivering import SECONDS_MAX, end_sink, until, worker_with
+from tests.resets import deleted, reset
+from tests.sinks.delivering import end_sink, until, worker_with
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
@@ -92,26 +88,6 @@ async def remembers(settings: Settings, sink: Kept, execution_id: str) -> bool:
     place = await records.read_sink(f"{namespace}/{settings.task_queue}/{sink.name}/place")
     assert place is not None
     return execution_id.encode() in place
-
-
-async def deleted(client: Holdfast, execution_id: str, run_id: str) -> None:
-    """Delete a Temporal run that has ended, as the server's retention does."""
-    run = WorkflowExecution(workflow_id=execution_id, run_id=run_id)
-    request = DeleteWorkflowExecutionRequest(namespace=client.temporal.namespace, workflow_execution=run)
-    await client.temporal.workflow_service.delete_workflow_execution(request)
-    async with asyncio.timeout(SECONDS_MAX):
-        while await is_there(client, execution_id, run_id):  # noqa: ASYNC110  # the server has no event for it
-            await asyncio.sleep(0.1)
-
-
-async def is_there(client: Holdfast, execution_id: str, run_id: str) -> bool:
-    try:
-        await client.temporal.get_workflow_handle(execution_id, run_id=run_id).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return False
-    return True
 
 
 @pytest.fixture
