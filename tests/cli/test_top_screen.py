@@ -111,7 +111,11 @@ class Screen:
 
     @property
     def asks(self) -> bool:
-        return isinstance(self.board.screen, Question)
+        """Whether a question is asked, and shows what it is about: that comes a moment after it is on the screen."""
+        screen = self.board.screen
+        return isinstance(screen, Question) and any(
+            str(each.content) for each in screen.query("#about").results(Static)
+        )
 
 
 @asynccontextmanager
