@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -195,7 +195,7 @@ async def test_a_reset_of_which_a_sink_that_is_away_has_heard_is_told_once_by_th
     settings: Settings, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[EventStream] = []
-    begin = Delivery._begin
+    begin = cast("Any", Delivery)._begin
 
     def noted(self: Delivery, stream: EventStream, *, ended: bool, after: int = 0) -> None:
         begun.append(stream)
