@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -33,6 +34,9 @@ pytest_plugins = ["tests.again"]
 
 TOLD_LINES = 60
 """How much of a failure is printed at once; all of it follows at the end."""
+
+LOG_CHARS = 2_000
+"""How much of the server's log is told where the server has ended before its tests."""
 
 __all__ = ["plain_server"]
 
@@ -175,7 +179,18 @@ def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
     forked.begin()
     with EmbeddedServer.start(tmp_path_factory.mktemp("temporal"), port=0, ui_port=0) as server:
         forked.ready()
+        ended: list[str] = []
+        threading.Thread(target=_note_end, args=(server, ended), daemon=True).start()
         yield server.address
+        assert not ended, ended
+
+
+def _note_end(server: EmbeddedServer, ended: list[str]) -> None:
+    """Note during which test the server of all tests has ended, and what it said last."""
+    while not server.wait(seconds_max=60):
+        pass
+    log = Path(server.address.data_dir) / "server.log"
+    ended += [os.environ.get("PYTEST_CURRENT_TEST", ""), str(server.fault), log.read_text()[-LOG_CHARS:]]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +19,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from holdfast.core.base.safe_text import printable
 from holdfast.mcp.http_client import BODY_BYTES_MAX
+from holdfast.runtime.subprocesses import signal_group
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -270,5 +270,4 @@ async def _exits(process: Process) -> bool:
 
 def _signal(process: Process, number: signal.Signals) -> None:
     """Send the signal to all processes of the server's group."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+    signal_group(process.pid, number, reaped=process.returncode is not None)

@@ -141,7 +141,7 @@ async def run_command_async(
 def kill_all() -> None:
     """Kill every group that this process started, at once: for a worker that exits."""
     for group in tuple(_alive):
-        _signal(group, signal.SIGKILL)
+        signal_group(group, signal.SIGKILL, reaped=False)
 
 
 class _Group:
@@ -185,9 +185,10 @@ class _Group:
         """Kill what is left of the group and return how the command ended."""
         with shielded():
             if self._process.poll() is None:
-                _signal(self._pid, signal.SIGTERM)
+                signal_group(self._pid, signal.SIGTERM, reaped=False)
                 self.wait(TERM_SECONDS)
-            _signal(self._pid, signal.SIGKILL)  # also processes that the command left behind
+            reaped = self._process.returncode is not None
+            signal_group(self._pid, signal.SIGKILL, reaped=reaped)  # also processes that the command left behind
             code = self._process.wait()
             _alive.discard(self._pid)
             until = time.monotonic() + DRAIN_SECONDS_MAX
@@ -217,6 +218,22 @@ class _Group:
             self._cut += dropped
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def signal_group(leader: int, number: signal.Signals, *, reaped: bool) -> None:
+    """Send a signal to the group of a child of ours that leads one; `reaped` says whether its end was waited for.
+
+    Then a process of its number is a stranger. Its group has ended, too: while one exists, the kernel does not give
+    its number to a new process.
+    """
     with suppress(ProcessLookupError, PermissionError):  # it has ended; macOS says so with the second
-        os.killpg(group, number)
+        if not (reaped and _exists(leader)):
+            os.killpg(leader, number)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -175,3 +176,24 @@ __import__("os")._exit(0)
     done = await asyncio.to_thread(subprocess.run, python(code), timeout=90, check=True)
     assert done.returncode == 0
     await until_gone(noted(pids))
+
+
+def test_a_stranger_that_has_got_the_number_of_an_ended_command_is_not_signalled() -> None:
+    stranger = subprocess.Popen(python("import time; time.sleep(60)"), start_new_session=True)
+    try:
+        subprocesses.signal_group(stranger.pid, signal.SIGKILL, reaped=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.5)
+        subprocesses.signal_group(stranger.pid, signal.SIGKILL, reaped=False)
+        assert stranger.wait(PROMPTLY_SECONDS) == -signal.SIGKILL
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_of_a_command_whose_end_was_waited_for_the_rest_of_its_group_is_signalled() -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid)"
+    ended = subprocess.Popen(python(code), start_new_session=True, stdout=subprocess.PIPE, text=True)
+    left_behind = int(ended.communicate(timeout=PROMPTLY_SECONDS)[0])
+    subprocesses.signal_group(ended.pid, signal.SIGKILL, reaped=True)
+    asyncio.run(until_gone([left_behind]))
