@@ -384,7 +384,7 @@ class AgentHandle(Generic[AnswerT]):
 
     async def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of one of the agent's executions. Raises RecordNotFound, StorageFailed."""
-        return await self._records.by_id(await self._client.find_run(execution_id))
+        return await self._records.of_agent(self.agent_id, await self._client.find_run(execution_id))
 
     async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
         """Go back to the end of an execution, or to the end of its step number `steps`, and continue from there.

@@ -205,6 +205,14 @@ class Records:
         except ValidationError:
             raise self._unreadable(RECORD, _record(execution_id), data, "it is no record") from None
 
+    async def of_agent(self, agent_id: str, execution_id: str) -> ExecutionRecord:
+        """Return the record of one of an agent's executions. Raises as `by_id` does, RecordNotFound for another's."""
+        record = await self.by_id(execution_id)
+        if record.agent_id != agent_id:
+            problem = f"the run {execution_id} is not the agent {agent_id}'s but {record.agent_id}'s"
+            raise RecordNotFound(f"{problem}; name that agent, or a run from its records")
+        return record
+
     async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
         """Return the latest records of an agent, newest first, at most LISTED_MAX; empty if it has none.
 
@@ -242,10 +250,7 @@ class Records:
         StorageFailed.
         """
         branch = request.branch
-        record = await self.by_id(branch.execution_id)
-        if record.agent_id != branch.agent_id:
-            problem = f"the run {branch.execution_id} is not the agent {branch.agent_id}'s but {record.agent_id}'s"
-            raise RecordNotFound(f"{problem}; name that agent, or a run from its records")
+        record = await self.of_agent(branch.agent_id, branch.execution_id)
         snapshot = await self.read_snapshot(record.snapshot)
         state = await self._whole(record.snapshot, snapshot)
         digest = record.snapshot

@@ -22,7 +22,7 @@ from temporalio.client import (
 
 from holdfast.core.wire.contracts import ExecutionInput
 from holdfast.core.wire.session_contracts import SEND_UPDATE
-from holdfast.core.wire.workflow_ids import kind_of
+from holdfast.core.wire.workflow_ids import kind_of, own_id
 from holdfast.telemetry.spans import AGENT_NAME, CONVERSATION_ID, ERROR_TYPE, EXECUTION_ID
 
 SCOPE: Final = "holdfast"
@@ -67,8 +67,8 @@ class _TracedCalls(OutboundInterceptor):
 
 
 @contextmanager
-def _update_span(update: str, session_id: str) -> Generator[None]:
-    with _span(SEND_UPDATE, {CONVERSATION_ID: session_id}) if update == SEND_UPDATE else _alone():
+def _update_span(update: str, workflow_id: str) -> Generator[None]:
+    with _span(SEND_UPDATE, {CONVERSATION_ID: own_id(workflow_id)}) if update == SEND_UPDATE else _alone():
         yield
 
 

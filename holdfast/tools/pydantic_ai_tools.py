@@ -33,7 +33,7 @@ def from_pydantic_ai(
 ) -> Toolset:
     """Return a toolset of Pydantic AI's tools: `Tool`s, plain functions, toolsets, or a list of these.
 
-    Names, descriptions and schemas stay, `prepare` functions run once, here. `ModelRetry` of Pydantic AI has the model
+    Names, descriptions and schemas stay, `prepare` functions run here, and at each call. `ModelRetry` of Pydantic AI has the model
     try again, as ours does; any other exception is an error for the model. A toolset is entered for each call.
 
     Args:

@@ -611,6 +611,8 @@ async def test_records_are_read_without_a_worker(serve: Serve, settings: Setting
     assert (await holdfast.records(1_000, agent="nobody-of-this-name")) == []
     with pytest.raises(RecordNotFound):
         await again.record(NOBODY)
+    with pytest.raises(RecordNotFound, match=f"is not the agent {NOBODY}'s but {agent.agent_id}'s"):
+        await holdfast.agent(NOBODY).record(latest.execution_id)
     for bad in ({"status": "pending"}, {"stop_reason": "tired"}, {"limit": 0}):
         with pytest.raises(InvalidInput):
             await holdfast.records(**cast("Any", bad))

@@ -115,7 +115,11 @@ class Outcome(StrEnum):
 NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
 
 REFUSALS = frozenset(
-    {"InvalidArguments", "UnknownTool", "TooManyCalls", "UnknownSubagent", "SubagentTooDeep", "TooManySubagents"}
+    {
+        *("InvalidArguments", "UnknownTool", "TooManyCalls", "ToolUnavailable"),
+        *("UnknownSubagent", "SubagentTooDeep", "TooManySubagents"),
+        *("UnknownHandoff", "SecondHandoff", "TooManyHandoffs"),
+    }
 )
 """The types of the errors of calls that could not run at all."""
 

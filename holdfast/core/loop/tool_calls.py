@@ -28,7 +28,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.frozen import replace, trusted
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.truncation import shortened
-from holdfast.core.conversation.attachments import Attachment, share_of_step
+from holdfast.core.conversation.attachments import ATTACHMENTS_STEP_MAX, Attachment, share_of_step
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     CallStage,
@@ -283,6 +283,9 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
             result, result_type = event.result, event.result_type
             structured = bounded_structure(event, share)
             attachments = share_of_step(event.attachments, len(transition.step.requested_tool_calls))
+            if left_out := len(event.attachments) - len(attachments):
+                shared = f"the calls of a step share {ATTACHMENTS_STEP_MAX}"
+                transition.warn(f"{left_out} files of {each.call.name} ({each.call.id}) are left out: {shared}")
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
