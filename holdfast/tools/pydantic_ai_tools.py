@@ -33,8 +33,9 @@ def from_pydantic_ai(
 ) -> Toolset:
     """Return a toolset of Pydantic AI's tools: `Tool`s, plain functions, toolsets, or a list of these.
 
-    Names, descriptions and schemas stay, `prepare` functions run here, and at each call. `ModelRetry` of Pydantic AI has the model
-    try again, as ours does; any other exception is an error for the model. A toolset is entered for each call.
+    Names, descriptions and schemas stay, `prepare` functions run here, and at each call. `ModelRetry` of Pydantic AI
+    has the model try again, as ours does; any other exception is an error for the model. A toolset is entered for each
+    call.
 
     Args:
         tools: a toolset, or a list of tools, functions and toolsets.

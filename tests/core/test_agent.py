@@ -125,6 +125,11 @@ def test_every_argument_sets_what_it_says() -> None:
     assert agent.subagents == (AgentDefinition(name="writer"),)
 
 
+def test_a_compiler_can_be_named() -> None:
+    agent = Agent("a", compiler="shortened")
+    assert (agent.definition.context.compiler, agent.toolset.compilers) == ("shortened", ())
+
+
 def test_a_model_can_be_named_alone() -> None:
     assert Agent("a", model="gpt-x").definition.llm == LLM(model="gpt-x")
 

@@ -17,6 +17,7 @@ from holdfast.core.base.bounds import (
     OUTPUT_TOKENS_MAX,
 )
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.attachments import Attachment
 from holdfast.core.conversation.steps import ErrorRecord, Outcome, ResultType
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish
@@ -199,6 +200,16 @@ def test_a_json_result_that_is_cut_to_its_share_of_the_step_is_a_text(chars: int
     (execution,) = step.tool_executions
     assert execution.result_type == result_type
     assert (execution.result == result) == (result_type == "json")
+
+
+def test_files_beyond_a_calls_share_of_the_step_are_left_out_with_a_warning() -> None:
+    run = Run().begin().answer("", *(call(str(number)) for number in range(32)))
+    files = tuple(Attachment(name=f"{n}", media_type="a/b", size=0, digest="0" * 64) for n in range(5))
+    run.feed(ToolReturned("0", "drawn", moment(1), run.tick(), attachments=files))
+    step = run.state.current_step_or_last
+    assert step is not None
+    assert step.tool_executions[0].attachments == files[:2]
+    assert run.state.warnings[1:] == ("3 files of add (0) are left out: the calls of a step share 64",)
 
 
 @pytest.mark.parametrize(("chars", "kept"), [(CALL_ID_CHARS_MAX, True), (CALL_ID_CHARS_MAX + 1, False), (5_000, False)])

@@ -93,4 +93,6 @@ async def test_two_agents_that_hand_on_for_ever_are_bounded() -> None:
     state = await driver.execute("Go.", budget=ExecutionBudget(max_steps=HANDOFFS_MADE_MAX + 3))
     assert len(events) == len(state.running.handoffs) == HANDOFFS_MADE_MAX
     assert state.errors[-1].type == "TooManyHandoffs"
-    assert [each.ran for step in state.steps for each in step.tool_executions] == [True] * HANDOFFS_MADE_MAX + [False] * 3
+    assert [each.ran for step in state.steps for each in step.tool_executions] == [True] * HANDOFFS_MADE_MAX + [
+        False
+    ] * 3

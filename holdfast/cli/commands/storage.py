@@ -35,7 +35,7 @@ def _storage() -> None:
 @with_server()
 def gc(
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; list what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would go; move and delete nothing.")] = False,
     older_than: Annotated[
         str,
         typer.Option(

@@ -60,7 +60,7 @@ class Agent(Generic[AnswerT]):
         subagents: the agents that it may call: agents, definitions, or names of agents in the agents folder.
         handoffs: the agents that it may hand the conversation to, in the same forms.
         capabilities: bundles of tools, hooks and prompt text, by themselves or by name.
-        compiler: turns the conversation into the messages of a model call (`@compiler`).
+        compiler: turns the conversation into the messages of a model call (`@compiler`), by itself or by name.
         resources: what its tools share, made with `@resource`.
         approvals: which calls wait for a person: rules, or tools whose every call does.
         budget: the limits of every run.
@@ -83,7 +83,7 @@ class Agent(Generic[AnswerT]):
         subagents: Iterable[str | AgentDefinition | Agent[Any]] = (),
         handoffs: Iterable[str | AgentDefinition | Agent[Any]] = (),
         capabilities: Iterable[str | Capability] = (),
-        compiler: Compiler | None = None,
+        compiler: Compiler | str | None = None,
         resources: Iterable[Resource] = (),
         approvals: Iterable[ApprovalRule | str | AnyTool | AnyFunction] = (),
         budget: ExecutionBudget | None = None,
@@ -117,7 +117,7 @@ class Agent(Generic[AnswerT]):
             if answers is not None:
                 data["response_format"] = _format(answers, strict=strict)
             if compiler is not None:
-                data["context"] = {**dict(data.get("context", {})), "compiler": compiler.name}
+                data["context"] = {**dict(data.get("context", {})), "compiler": name_of(compiler)}
             self.definition: Final = definition_of(data)
             self.subagents: Final = distinct_agents(_definitions(agents))
             """The definitions of its subagents and handoffs, and of theirs, as far as they were passed in."""
@@ -126,7 +126,7 @@ class Agent(Generic[AnswerT]):
         self.toolset: Final[Toolset] = Toolset(
             tools=tuple(each for each in own_tools if not isinstance(each, str)),
             hooks=_of(Hook, own_hooks),
-            compilers=() if compiler is None else (compiler,),
+            compilers=() if compiler is None or isinstance(compiler, str) else (compiler,),
             capabilities=_of(Capability, bundles),
             resources=tuple(resources),
         ).joined(*(each.toolset for each in agents if isinstance(each, Agent)))

@@ -269,6 +269,15 @@ def _go_on_with_script(transition: Transition, call_id: str | None) -> None:
         transition.do(advance)
 
 
+def _share(transition: Transition, each: OpenCall, attached: tuple[Attachment, ...]) -> tuple[Attachment, ...]:
+    """Return the files that the call may have of the step's; warns of the others."""
+    attachments = share_of_step(attached, len(transition.step.requested_tool_calls))
+    if left_out := len(attached) - len(attachments):
+        shared = f"the calls of a step share {ATTACHMENTS_STEP_MAX}"
+        transition.warn(f"{left_out} files of {each.call.name} ({each.call.id}) are left out: {shared}")
+    return attachments
+
+
 def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Handle the end of a running call; for any other call it changes nothing."""
     if each.stage is not CallStage.RUNNING or critique.take_in(transition, event):
@@ -282,10 +291,7 @@ def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | Too
             event = with_process_note(transition, each.call, event)
             result, result_type = event.result, event.result_type
             structured = bounded_structure(event, share)
-            attachments = share_of_step(event.attachments, len(transition.step.requested_tool_calls))
-            if left_out := len(event.attachments) - len(attachments):
-                shared = f"the calls of a step share {ATTACHMENTS_STEP_MAX}"
-                transition.warn(f"{left_out} files of {each.call.name} ({each.call.id}) are left out: {shared}")
+            attachments = _share(transition, each, event.attachments)
         case ToolFailed():
             error = bounded_retry(transition, each.call.name, event.error)
         case SubagentReturned():
