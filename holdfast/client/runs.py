@@ -42,7 +42,7 @@ from holdfast.client.worker_presence import cause_of_silence, is_served, last_se
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, refusal_text, updated
 from holdfast.connection.event_page_cache import ClosedRuns
-from holdfast.connection.history_poll import result_of, until_closed
+from holdfast.connection.history_poll import History, result_of, until_closed
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
@@ -94,7 +94,7 @@ from holdfast.storage.data_converter import records_of
 T = TypeVar("T")
 
 FOLLOW_SECONDS: Final = 0.25
-"""How often `follow` looks for what is new."""
+"""How long `follow` rests after it has looked for what is new."""
 
 
 class Runs(InputAnswers):
@@ -376,30 +376,26 @@ class Runs(InputAnswers):
         Raises ExecutionNotFound; ServerUnavailable also where the run has ended and, as for `state`, nothing tells how.
         """
         execution_id = await self.find_run(execution_id)
-        reader, ended = StateReader(), asyncio.create_task(until_closed(self.temporal, execution_id))
-        latest: AgentState | None = None
-        try:
-            while True:
-                over = ended.done()
+        reader, latest, run_id = StateReader(), cast("AgentState | None", None), cast("str | None", "")
+        while run_id is not None:
+            history, unread = History(self.temporal, execution_id, run_id, closed=False), False
+            while not history.over:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOW_SECONDS if unread else None):
+                        await history.news()
                 try:
-                    changed = await self._read(execution_id, reader)
+                    changed, unread = await self._read(execution_id, reader), False
                 except ServerUnavailable:
-                    changed = False
-                    if over:  # its result, or what was kept of it, needs no worker
-                        ended.result()
+                    changed, unread = False, True
+                    if history.over and history.next_run_id is None:  # its result needs no worker
                         final = await self.state(execution_id)
                         if moved_on(latest, final):
                             yield final
-                        return
                 if changed:
                     latest = reader.state
                     yield latest
-                if over:
-                    ended.result()
-                    return
-                await asyncio.wait([ended], timeout=FOLLOW_SECONDS)
-        finally:
-            ended.cancel()
+                await asyncio.sleep(FOLLOW_SECONDS if not history.over else 0)
+            run_id = history.next_run_id
 
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.

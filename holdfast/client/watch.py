@@ -21,7 +21,7 @@ from holdfast.client.watch_events import AnswerSeen, AttemptFailed, ToolProgress
 from holdfast.client.worker_presence import listing_failure, rate_wait, unserved_calls
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
-from holdfast.connection.history_poll import History
+from holdfast.connection.history_poll import TASK_SECONDS_MAX, History
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
@@ -213,6 +213,8 @@ class _Run:
                 if not history.over:
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(self._read_after - time.monotonic())
+                    if history.in_task:
+                        await asyncio.wait([news], timeout=TASK_SECONDS_MAX)
                 over = history.over  # it can have ended meanwhile
                 await self._read(history, closed=over)
                 if over:

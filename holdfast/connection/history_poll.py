@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,18 @@ from temporalio.service import RPCError
 from holdfast.connection.workflow_reader import POLL_TIMEOUT, ReadBackOff
 
 T = TypeVar("T")
+
+TASK_SECONDS_MAX: Final = 1.0
+"""How long news wait for the end of a workflow task that is under way; whoever has news asks the run."""
+
+TASK_BEGINS: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+TASK_ENDS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+    }
+)
 
 ENDS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: True,
@@ -45,6 +58,9 @@ class History:
         """The number of the event with which the last workflow task that it has recorded began."""
         self.kept: int | None = None
         """The same of the last one that it has kept of another run, where it began by a reset, and was read so far."""
+        self.in_task = False
+        """Whether a workflow task is under way, as far as it was read: a query would come with the next one."""
+        self._news_since: float | None = None
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id or None)
         kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
@@ -52,7 +68,11 @@ class History:
         self._patience = ReadBackOff()
 
     async def news(self) -> None:
-        """Return when a worker has done something for the run, or when it has ended."""
+        """Return when a worker has done something for the run, or when it has ended.
+
+        Where it does the next thing by then, that is waited for, TASK_SECONDS_MAX at most: a query that comes with a
+        workflow task can have it start over (`workflows.replay_guard`), and would be answered no sooner.
+        """
         while not self.over:
             try:
                 await self._pages.fetch_next_page()
@@ -67,15 +87,22 @@ class History:
         """Return whether these events are news."""
         for event in events:
             self.length = event.event_id
+            if event.event_type == TASK_BEGINS or event.event_type in TASK_ENDS:
+                self.in_task = event.event_type == TASK_BEGINS
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.recorded = event.workflow_task_completed_event_attributes.started_event_id
+                self._news_since = self._news_since or time.monotonic()
             if self.run_id and event.workflow_task_failed_event_attributes.new_run_id == self.run_id:  # only by a reset
                 self.kept = self.recorded
             if event.event_type in ENDS:
                 self.over, self.ended_well = True, ENDS[event.event_type]
                 continued = event.workflow_execution_continued_as_new_event_attributes
                 self.next_run_id = continued.new_execution_run_id or None
-        return self.over or any(each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for each in events)
+        since = self._news_since
+        if not self.over and (since is None or (self.in_task and time.monotonic() - since < TASK_SECONDS_MAX)):
+            return False
+        self._news_since = None
+        return True
 
 
 async def until_closed(temporal: TemporalClient, execution_id: str) -> None:
