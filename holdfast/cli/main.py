@@ -2,7 +2,7 @@
 
 exit code   meaning
 0           done; for `run` and `watch`: the run completed
-1           an error that should not happen; `approve` and `answer`: the question whether to was answered with no
+1           an error that should not happen; `approve` and `answer`: you said no
 2           bad input: nothing was started
 3           the run was stopped (by a budget or by somebody)
 4           the run failed

@@ -17,7 +17,7 @@ from holdfast.connection.workflow_reader import POLL_TIMEOUT, ReadBackOff
 T = TypeVar("T")
 
 TASK_SECONDS_MAX: Final = 1.0
-"""How long news wait for the end of a workflow task that is under way; whoever has news asks the run."""
+"""How long news wait while one workflow task follows the other; whoever has news asks the run."""
 
 TASK_BEGINS: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
 TASK_ENDS: Final = frozenset(
@@ -70,8 +70,9 @@ class History:
     async def news(self) -> None:
         """Return when a worker has done something for the run, or when it has ended.
 
-        Where it does the next thing by then, that is waited for, TASK_SECONDS_MAX at most: a query that comes with a
-        workflow task can have it start over (`workflows.replay_guard`), and would be answered no sooner.
+        Where the next workflow task is under way by then, its end is waited for: a query that comes with a task can
+        have it start over (`workflows.replay_guard`), and is answered no sooner. In a row of tasks without a pause
+        between them, news come after TASK_SECONDS_MAX.
         """
         while not self.over:
             try:

@@ -221,8 +221,8 @@ class _Group:
 def signal_group(leader: int, number: signal.Signals, *, reaped: bool) -> None:
     """Send a signal to the group of a child of ours that leads one; `reaped` says whether its end was waited for.
 
-    Then a process of its number is a stranger. Its group has ended, too: while one exists, the kernel does not give
-    its number to a new process.
+    Then a process of its number is a stranger, and the group has ended, too: the kernel gives the number of a group
+    that exists to no new process.
     """
     with suppress(ProcessLookupError, PermissionError):  # it has ended; macOS says so with the second
         if not (reaped and _exists(leader)):

@@ -1,0 +1,77 @@
+"""When a history that is followed has news: between workflow tasks, so that whoever asks the run then disturbs none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from holdfast.connection import history_poll
+from holdfast.connection.history_poll import History
+
+BEGUN = (EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
+DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+CALL = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+CALLED = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+ENDED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
+
+
+class Pages:
+    """A server whose answers to a long poll are these pages."""
+
+    def __init__(self, *pages: Sequence[int]) -> None:
+        self.left = [*pages]
+        self.current_page: list[HistoryEvent] = []
+        self._number = 0
+
+    def get_workflow_handle(self, *_: object, **__: object) -> Pages:
+        return self
+
+    def fetch_history_events(self, **_: object) -> Pages:
+        return self
+
+    async def fetch_next_page(self) -> None:
+        self.current_page = [self._event(each) for each in self.left.pop(0)]
+
+    def _event(self, kind: int) -> HistoryEvent:
+        self._number += 1
+        return HistoryEvent(event_id=self._number, event_type=cast("Any", kind))
+
+
+def followed(pages: Pages) -> History:
+    return History(cast("Any", pages), "run", "", closed=False)
+
+
+async def test_a_run_that_rests_after_a_task_has_news_at_once() -> None:
+    pages = Pages((*BEGUN,), (DONE, CALL), (CALLED, *BEGUN))
+    history = followed(pages)
+    await history.news()
+    assert (history.length, history.in_task, len(pages.left)) == (4, False, 1)
+
+
+@pytest.mark.parametrize("end", [DONE, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, ENDED])
+async def test_the_end_of_the_task_that_has_begun_meanwhile_is_waited_for(end: int) -> None:
+    pages = Pages((*BEGUN, DONE, CALL, CALLED, BEGUN[0]), (BEGUN[1],), (end,))
+    history = followed(pages)
+    await history.news()
+    assert (history.length, history.over, pages.left) == (8, end == ENDED, [])
+
+
+async def test_a_task_that_has_nothing_before_it_is_no_news() -> None:
+    pages = Pages((*BEGUN,), (EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,), (*BEGUN,), (DONE,), (CALL,))
+    history = followed(pages)
+    await history.news()
+    assert pages.left == [(CALL,)]
+
+
+async def test_a_row_of_tasks_does_not_keep_news_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_poll, "TASK_SECONDS_MAX", 0.0)
+    pages = Pages((*BEGUN, DONE, CALL, CALLED, *BEGUN), (DONE, CALL, CALLED, *BEGUN))
+    history = followed(pages)
+    await history.news()
+    assert (history.in_task, len(pages.left)) == (True, 1)
+    await history.news()
+    assert pages.left == []
