@@ -241,7 +241,8 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     servers = McpTools(pool, records, slots, results, traces.spans)
     inference = Inference(model, toolset, cache or TranscriptCache(), traces.spans, servers, records)
     heartbeats.on_run_over = inference.give_up
-    record_activities, catalog = RecordActivities(records), Catalog(toolset, prices, servers, model)
+    runner, limits = AgentWorkflowRunner(observer=guardian), limits_of(model)
+    record_activities, catalog = RecordActivities(records, runner.execution), Catalog(toolset, prices, servers, model)
     tools = _served_on(settings.task_queue, toolset.tools, also_unnamed=True)
     resources = OpenResources((*tools, *toolset.hooks), toolset.resources)
     hooks = Hooks(toolset.hooks, resources, ModelCallCheck(model, prices))
@@ -249,7 +250,6 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     activities_of = partial(
         tool_activities, tools, results=results, spans=traces.spans, resources=resources, attachments=records
     )
-    runner, limits = AgentWorkflowRunner(observer=guardian), limits_of(model)
     agents = Worker(
         client,
         task_queue=settings.task_queue,

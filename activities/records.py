@@ -1,17 +1,18 @@
 """The record store as activities: records of executions, the snapshots to branch from, saved sessions.
 
-The `record` activity queries the execution's own run, page by page, for what the store does not have yet: neither the
-history nor the activity's input grows with the conversation. All of these activities are idempotent.
+The `record` activity reads in the execution's own run what the store does not have yet: in this worker's cache, or by
+query, page by page. Neither the history nor the activity's input grows with the conversation. All of these activities
+are idempotent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, Protocol
 
 from pydantic import AwareDatetime, BaseModel
 from temporalio import activity
@@ -58,11 +59,23 @@ LOOK_SECONDS_MAX: Final = 9.0
 """How old a saved session's read may be when it is replaced: after 10 s another worker gets a frozen one's call."""
 
 
-class RecordActivities:
-    """The activities of one record store."""
+class CachedExecution(Protocol):
+    """An ended execution in the cache of the worker that runs the activity."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def snapshot(self) -> Snapshot:
+        """Return its snapshot. Raises ValueError where it has not ended."""
+        ...
+
+    def part(self, request: PartRequest) -> PartPage:
+        """Return a sealed part. Raises ValueError for another execution's."""
+        ...
+
+
+class RecordActivities:
+    """The activities of one record store. `cached` finds an execution by its Temporal run, where this worker has it."""
+
+    def __init__(self, records: Records, cached: Callable[[str], CachedExecution | None] = lambda _: None) -> None:
+        self._records, self._cached = records, cached
 
     @activity.defn(name=RECORD_ACTIVITY)
     async def record(self, request: RecordRequest) -> Recorded:
@@ -70,16 +83,15 @@ class RecordActivities:
 
         Fails retryably with StorageFailed, and with RunUnreadable if the run cannot be queried.
         """
-        info = activity.info()
-        run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        run = self._run(request.ended_at)
         with _typed_errors():
-            snapshot = await ask_run(run, SNAPSHOT_QUERY, Snapshot, rpc_timeout=ASK_TIMEOUT)
+            snapshot = await run.snapshot()
             at_once = asyncio.Semaphore(READ_AT_ONCE)
 
             async def write_part(part: Part) -> None:
                 async with at_once:
                     if not await self._records.has_part(part.digest):
-                        written = await self._records.write_part(await _query_part(run, part.digest))
+                        written = await self._records.write_part(await run.part(part.digest))
                         if written != part.digest:
                             raise StorageFailed(f"the run answers with part {written} instead of {part.digest}")
 
@@ -90,6 +102,11 @@ class RecordActivities:
                 request = replace(request, task=question_of(await self._records.state(digest)))
             await self._records.write(record_of(request, snapshot, digest, needed))
         return Recorded(snapshot=digest)
+
+    def _run(self, ended_at: datetime | None) -> _Run:
+        info = activity.info()
+        handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        return _Run(handle, self._cached(info.workflow_run_id or ""), ended_at)
 
     @activity.defn(name=BRANCH_ACTIVITY)
     async def branch(self, request: BranchRequest) -> Branched:
@@ -156,10 +173,26 @@ def _last_changed(state: str | bytes) -> datetime:
     return _Dated.model_validate_json(state).updated_at
 
 
-async def _query_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
-    request = PartRequest(digest=digest)
-    page = await ask_run(run, PART_QUERY, PartPage, request, rpc_timeout=ASK_TIMEOUT)
-    return page.data.encode()
+class _Run:
+    """The run that called an activity: read in this worker's cache, where it is there, else by query."""
+
+    def __init__(
+        self, handle: WorkflowHandle[Any, Any], cached: CachedExecution | None, ended_at: datetime | None
+    ) -> None:
+        self._handle, self._cached, self._ended_at = handle, cached, ended_at
+
+    async def snapshot(self) -> Snapshot:
+        with suppress(ValueError):
+            if self._cached is not None and (held := self._cached.snapshot()).head.updated_at == self._ended_at:
+                return held
+        return await ask_run(self._handle, SNAPSHOT_QUERY, Snapshot, rpc_timeout=ASK_TIMEOUT)
+
+    async def part(self, digest: str) -> bytes:
+        request = PartRequest(digest=digest)
+        with suppress(ValueError):
+            if self._cached is not None:
+                return self._cached.part(request).data.encode()
+        return (await ask_run(self._handle, PART_QUERY, PartPage, request, rpc_timeout=ASK_TIMEOUT)).data.encode()
 
 
 @contextmanager

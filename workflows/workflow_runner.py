@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -67,6 +68,9 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
 
     observer: CacheObserver | None = None
     memory: TaskMemory = field(default_factory=TaskMemory, compare=False, repr=False)
+    _instances: WeakValueDictionary[str, WorkflowInstance] = field(
+        default_factory=WeakValueDictionary[str, WorkflowInstance], compare=False, repr=False
+    )
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow that serves the run's type.
@@ -82,13 +86,26 @@ class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
         defn = workflow._Definition.must_from_class(served)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return self._observed(replace(det, defn=defn))
 
+    def execution(self, run_id: str) -> AgentExecution | None:
+        """Return the execution of that Temporal run where it is in this worker's cache, to read what never changes.
+
+        It may have gone on in a task that the server has not recorded.
+        """
+        held = getattr(self._instances.get(run_id), "_object", None)
+        return held if isinstance(held, AgentExecution) else None
+
     def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
         instance, workflow_id, run_id = super().create_instance(det), det.info.workflow_id, det.info.run_id
-        if self.observer is None:
-            return ReplayGuard.of(instance, self.memory, workflow_id, run_id)
-        self.observer.cache_run(workflow_id, run_id)
-        return ReplayGuard.of(instance, self.memory, workflow_id, run_id, partial(self.observer.evict_run, run_id))
+        self._instances[run_id] = instance
+        if self.observer is not None:
+            self.observer.cache_run(workflow_id, run_id)
+        return ReplayGuard.of(instance, self.memory, workflow_id, run_id, partial(self._evicted, run_id))
+
+    def _evicted(self, run_id: str) -> None:
+        self._instances.pop(run_id, None)
+        if self.observer is not None:
+            self.observer.evict_run(run_id)
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:

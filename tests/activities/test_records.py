@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import records as keeping_records
 from activities.records import RecordActivities
+from activities.run_queries import ask_run
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import StorageFailed
-from holdfast.core.base.frozen import canonical
-from holdfast.core.wire.contracts import RecordRequest
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.wire.contracts import PART_QUERY, SNAPSHOT_QUERY, PartPage, PartRequest, RecordRequest
+from holdfast.core.wire.records import Snapshot
 from holdfast.core.wire.session_contracts import Branch, BranchRequest, FindSession, SaveSession
 from holdfast.storage.object_store import Objects
 from holdfast.storage.records import Records
@@ -62,6 +67,63 @@ async def test_an_execution_that_stands_alone_is_kept_with_all_its_steps(serve: 
     assert len(canonical(kept)) > 2 * 1024 * 1024, "more than one answer of a query may have"
     assert (kept.messages, kept.running.step_executions) == (state.messages, state.state.running.step_executions)
     assert await records_of(settings).by_agent(state.state.agent_id) == [record]
+
+
+class Asked:
+    """Notes which queries the activity asks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.queries = list[str]()
+
+        async def noted(run: WorkflowHandle[Any, Any], query: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            self.queries.append(query)
+            return await ask_run(run, query, *arguments, **options)
+
+        monkeypatch.setattr(keeping_records, "ask_run", noted)
+
+
+async def test_an_execution_in_the_workers_cache_is_not_asked_for_what_is_to_be_kept(
+    serve: Serve, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, script = Asked(monkeypatch), [calls(Call("look", {"number": 1})), say("seen")]
+    async with serve(script, [look], serving=WorkerSettings(cached_runs=100)) as served:
+        state = await served.client.run(AGENT, "look around")
+    record = await records_of(settings).by_id(state.execution_id)
+    kept = await records_of(settings).state(record.snapshot)
+    assert (kept.messages, kept.running.step_executions) == (state.messages, state.state.running.step_executions)
+    assert asked.queries == []
+
+
+@dataclasses.dataclass
+class Stale:
+    """An execution in a worker's cache that has ended in a task that the server has not recorded."""
+
+    ended: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self.ended
+
+    def part(self, request: PartRequest) -> PartPage:
+        raise ValueError(f"there is no part {request.digest} in this run")
+
+
+async def test_one_that_has_ended_another_way_there_is_not_what_is_kept(
+    serve: Serve, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = Asked(monkeypatch)
+    async with serve([calls(Call("look", {"number": 1})), say("seen")], [look]) as served:
+        execution_id = await served.client.start(AGENT, "look around")
+        await served.client.result(execution_id)
+        record = await records_of(settings).by_id(execution_id)
+        snapshot = await records_of(settings).read_snapshot(record.snapshot)
+        ended_at = snapshot.head.updated_at
+        stale = Stale(replace(snapshot, head=replace(snapshot.head, updated_at=ended_at + timedelta(seconds=1))))
+        other = Records.in_folder(tmp_path / "other")
+        recorded = await environment(served, execution_id).run(
+            RecordActivities(other, lambda _: stale).record, RecordRequest(agent="keeper", ended_at=ended_at)
+        )
+    assert recorded.snapshot == record.snapshot
+    assert {*asked.queries} == {SNAPSHOT_QUERY, PART_QUERY}
 
 
 async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, settings: Settings) -> None:

@@ -187,7 +187,8 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         """Store the ended execution; if that fails, the state has a warning."""
         self._show_surplus()
         self._snapshot = self._history.snapshot(self._state)
-        recorded = await record(self._start, question_of(self._state), summaries.of_record(self._state))
+        question, ended_at = question_of(self._state), self._snapshot.head.updated_at
+        recorded = await record(self._start, question, ended_at, summaries.of_record(self._state))
         if isinstance(recorded, MissingRecord):
             self._metrics.count_unkept()
             self._state = without_record(self._state, recorded.why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -23,21 +24,22 @@ class MissingRecord:
     why: str
 
 
-async def record(start: ExecutionInput, question: str, caption: str) -> Recorded | MissingRecord:
-    """Store the execution within the time limits. `question` is for inputs without one.
+async def record(start: ExecutionInput, question: str, ended_at: datetime, caption: str) -> Recorded | MissingRecord:
+    """Store the execution that has ended then, within the time limits. `question` is for inputs without one.
 
     A cancel of the run does not reach it: an ended execution is stored in any case.
     """
-    return await in_any_case(_recorded(start, question, caption))
+    return await in_any_case(_recorded(start, question, ended_at, caption))
 
 
-async def _recorded(start: ExecutionInput, question: str, caption: str) -> Recorded | MissingRecord:
+async def _recorded(start: ExecutionInput, question: str, ended_at: datetime, caption: str) -> Recorded | MissingRecord:
     times = RECORD if start.session is None else SESSION_RECORD
     text = start.session.messages[-1].text if start.session and start.session.messages else start.question
+    task = clamped(text or question, TASK_CHARS_MAX)
     try:
         recorded: Recorded = await workflow.execute_activity(
             RECORD_ACTIVITY,
-            RecordRequest(agent=start.definition.name, task=clamped(text or question, TASK_CHARS_MAX)),
+            RecordRequest(agent=start.definition.name, task=task, ended_at=ended_at),
             result_type=Recorded,
             activity_id="record",
             start_to_close_timeout=times.attempt,

@@ -164,6 +164,9 @@ class RecordRequest(Frozen):
     task: str = Field(default="", max_length=TASK_CHARS_MAX)
     """The beginning of its question; empty where its run does not have it (any more)."""
 
+    ended_at: AwareDatetime | None = None
+    """The time of the state that is to be stored: an execution in a worker's cache may have ended another way."""
+
 
 class PartRequest(Frozen):
     """Which sealed part to read: the one of that digest."""
