@@ -133,7 +133,7 @@ async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, setti
             await served.client.result(execution_id)
     record = await records_of(settings).by_id(execution_id)
     assert (record.status, record.answer, record.step_count) == (ExecutionStatus.FAILED, "", 1)
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
         execution_id = await served.client.start(AGENT, "wait")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         await served.client.stop(execution_id)
@@ -155,7 +155,7 @@ async def test_recording_again_changes_nothing(serve: Serve, settings: Settings)
 
 
 async def test_a_run_that_has_not_ended_has_nothing_to_record_yet(serve: Serve, settings: Settings) -> None:
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
         execution_id = await served.client.start(AGENT, "wait")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         with pytest.raises(ApplicationError, match=r"cannot be asked for its state.*has not ended") as failed:

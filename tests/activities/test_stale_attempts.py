@@ -18,7 +18,7 @@ pytestmark = pytest.mark.temporal
 
 
 async def test_an_attempt_that_the_server_has_given_up_is_not_made(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=60, failures=(Reply(status=503),))]) as served:
+    async with serve([say("too late", delay_seconds=600, failures=(Reply(status=503),))]) as served:
         execution_id = await served.client.start(AgentDefinition(name="speaker"), "speak")
         await served.endpoint.until(lambda requests: len(requests) == 2)
         described = await served.client.temporal.get_workflow_handle(execution_id).describe()

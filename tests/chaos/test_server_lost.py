@@ -149,7 +149,7 @@ async def test_a_deadline_that_passes_while_everything_is_down_stops_the_run_bef
     settings: Settings, own: OwnServer, tmp_path: Path
 ) -> None:
     here, ledger = replace(settings, address=own.address), tmp_path / "tools.jsonl"
-    async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
+    async with FakeOpenAI([say("too late", delay_seconds=600)]) as endpoint:
         client = await Holdfast.connect(here)
         async with worker(here, endpoint, ledger) as process:
             deadline = datetime.now(UTC) + timedelta(seconds=6)

@@ -79,7 +79,7 @@ async def test_a_worker_whose_clock_is_hours_off_keeps_every_time_limit(
     library = tmp_path / "other_clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, OTHER_CLOCK, "-ldl"], check=True)  # noqa: S607, ASYNC221
     environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_SECONDS": str(hours * 3600)}
-    script = {"quick": [call("clock"), say("done")], "slow": [say("too late", delay_seconds=60)]}
+    script = {"quick": [call("clock"), say("done")], "slow": [say("too late", delay_seconds=600)]}
     async with FakeOpenAI(script) as endpoint:
         client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl", environment):

@@ -171,7 +171,7 @@ async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
 async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model_call(
     settings: Settings, tmp_path: Path
 ) -> None:
-    async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
+    async with FakeOpenAI([say("too late", delay_seconds=600)]) as endpoint:
         client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "wait", budget=ExecutionBudget(max_seconds=6))
@@ -192,7 +192,7 @@ async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model
 async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(
     settings: Settings, tmp_path: Path, end: str
 ) -> None:
-    async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
+    async with FakeOpenAI([say("too late", delay_seconds=600)]) as endpoint:
         client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl", {"HOLDFAST_WORKER_GRACE": "1"}) as first:
             execution_id = await client.start(AGENT, "wait")

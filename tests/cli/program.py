@@ -76,7 +76,7 @@ def clerk(request: dict[str, Any]) -> Reply:
 
 SCRIPTS: Mapping[str, Script] = {
     "scripted": [call("multiply", a=6, b=7), say("42")],
-    "slow": [say("at last", delay_seconds=120)],
+    "slow": [say("at last", delay_seconds=600)],
     "refused": [Reply(status=401, text="no such key")],
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "clerk": clerk,

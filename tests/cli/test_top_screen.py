@@ -48,7 +48,7 @@ def turns(request: dict[str, Any]) -> Reply:
     """Hang, or pay and say so, as the prompt has it."""
     if request["messages"][-1]["role"] == "tool":
         return say(f"so: {request['messages'][-1]['content']}")
-    return say("too late", delay_seconds=60) if "hang" in str(request["messages"][-1]) else call("pay", amount=30)
+    return say("too late", delay_seconds=600) if "hang" in str(request["messages"][-1]) else call("pay", amount=30)
 
 
 def payer(name: str) -> AgentDefinition:

@@ -260,7 +260,7 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, 
     following = asyncio.create_task(follow())
     assert not await client.has_worker()
     # The second model call does not end while the first worker is there.
-    async with serve([call("add", a=1, b=2), say("3", delay_seconds=60)], [add], serving=brief) as first:
+    async with serve([call("add", a=1, b=2), say("3", delay_seconds=600)], [add], serving=brief) as first:
         await first.endpoint.until(lambda requests: len(requests) == 2)
         await away.wait()
         assert await client.has_worker()

@@ -393,7 +393,7 @@ def assert_within(events: Sequence[Observed], parent: str, child: str) -> None:
 
 @pytest.mark.slow
 async def test_a_stopped_tree_ends_with_its_roots_end(serve: Serve) -> None:
-    script = by_agent(boss=[calls(spawn("one"), spawn("two"))], helper=[say("too late", delay_seconds=60)])
+    script = by_agent(boss=[calls(spawn("one"), spawn("two"))], helper=[say("too late", delay_seconds=600)])
     async with serve(script) as served:
         execution_id = await served.client.start(BOSS, "go", subagents=[HELPER])
         watching = asyncio.create_task(all_of(served.client, execution_id))
@@ -423,7 +423,7 @@ async def test_a_run_that_fails_is_told_to_its_end_and_then_raised(serve: Serve)
 
 
 async def test_a_run_that_the_server_ends_is_raised_after_what_could_be_told(serve: Serve) -> None:
-    async with serve([call("add", a=1, b=2), say("never", delay_seconds=60)], [add]) as served:
+    async with serve([call("add", a=1, b=2), say("never", delay_seconds=600)], [add]) as served:
         execution_id = await served.client.start(AGENT, "add")
         watching = asyncio.create_task(told(served.client, execution_id))
         await served.endpoint.until(lambda requests: len(requests) == 2)

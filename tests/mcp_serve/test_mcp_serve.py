@@ -30,7 +30,7 @@ from tests.serving import Serve
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
 CLERK = AgentDefinition(name="clerk", label="The clerk", description="Answers questions.", tools=("look",))
-NEVER = say("never", delay_seconds=120)
+NEVER = say("never", delay_seconds=600)
 
 
 @tool

@@ -91,7 +91,7 @@ async def test_an_agent_calls_an_agent_through_mcp(settings: Settings, tmp_path:
 @pytest.mark.slow
 async def test_a_stop_of_the_calling_agent_stops_the_called_one(settings: Settings, tmp_path: Path) -> None:
     place = Place.of(settings, tmp_path, [CLERK])
-    scripts = {"outer": [calls("desk_clerk", message="wait")], "inner": [say("never", delay_seconds=120)]}
+    scripts = {"outer": [calls("desk_clerk", message="wait")], "inner": [say("never", delay_seconds=600)]}
     async with both(settings, tmp_path, scripts, place) as client:
         outer = await client.start(BOSS, "ask the clerk")
         inner = await called(client, outer)
@@ -107,7 +107,7 @@ async def test_a_stop_for_a_caller_that_has_gone_is_sent_again_while_the_server_
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_runs, "AGAIN_SECONDS", 0.05)
-    async with serve([say("never", delay_seconds=120)]) as work:
+    async with serve([say("never", delay_seconds=600)]) as work:
         stop, tried = work.client.stop, 0
 
         async def silent_twice(execution_id: str, reason: str, *, source: str) -> bool:

@@ -138,7 +138,7 @@ def early_run(*, stopped: bool) -> Run:
 
 async def cancelled_run(take: Take) -> list[Recorded]:
     """Cancel a model call from outside, as the Web UI's button does."""
-    async with take.serve([say("too late", delay_seconds=60)], Stage().offer) as at_work:
+    async with take.serve([say("too late", delay_seconds=600)], Stage().offer) as at_work:
         await start(at_work.client, take.execution_id)
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
         await at_work.client.temporal.get_workflow_handle(take.execution_id).cancel()

@@ -60,7 +60,7 @@ class Stage:
         ][self._asked - 1]
 
     def _at(self, place: str, turn: Reply) -> Reply:
-        return say("too late", delay_seconds=60) if place == self.place else turn
+        return say("too late", delay_seconds=600) if place == self.place else turn
 
     @property
     def offer(self) -> Toolset:

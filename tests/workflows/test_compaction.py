@@ -103,7 +103,7 @@ async def test_a_run_is_followed_and_read_across_its_summaries(settings: Setting
 
 @pytest.mark.slow
 async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settings: Settings, tmp_path: Path) -> None:
-    reader = Reader(size=45_000, at_once=8, summary=say("SUMMARY", delay_seconds=60))
+    reader = Reader(size=45_000, at_once=8, summary=say("SUMMARY", delay_seconds=600))
     late = AgentDefinition.model_validate(
         {"name": "late", "tools": "all", "context": {"summary": {**POLICY, "above_input_tokens": 9}}}
     )

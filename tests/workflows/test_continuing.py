@@ -153,7 +153,7 @@ async def test_a_stop_reaches_whatever_run_there_is(restless: Restless, mode: st
 
 
 async def test_a_stop_by_update_answers_with_the_end(restless: Restless) -> None:
-    script = [*walk(3)[:-1], say("too late", delay_seconds=60)]
+    script = [*walk(3)[:-1], say("too late", delay_seconds=600)]
     async with restless(script) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         await served.endpoint.until(lambda requests: len(requests) == 4)
@@ -203,7 +203,7 @@ async def test_messages_are_kept_whichever_run_they_meet(restless: Restless) -> 
 
 @pytest.mark.slow
 async def test_a_message_by_update_is_refused_where_it_would_not_be_kept(restless: Restless) -> None:
-    script = [say("done", delay_seconds=60)]
+    script = [say("done", delay_seconds=600)]
     async with restless(script) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         await served.endpoint.until(lambda requests: len(requests) == 1)

@@ -27,7 +27,7 @@ AGENT = AgentDefinition(name="odd", tools="all")
 
 
 async def test_a_cancel_with_an_endless_reason_stops_the_run(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
         execution_id = await served.client.start(AGENT, "wait")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         await served.client.temporal.get_workflow_handle(execution_id).cancel(reason="why " * 1_000)
@@ -41,7 +41,7 @@ async def test_a_cancel_before_any_worker_is_there_stops_the_run_with_a_state(
     client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "wait")
     await client.temporal.get_workflow_handle(execution_id).cancel()
-    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], Toolset()):
+    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=600)], Toolset()):
         state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
 

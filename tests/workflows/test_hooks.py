@@ -299,7 +299,7 @@ async def test_a_stop_of_the_input_guard_cancels_the_model_call(serve: Serve) ->
 
     def answer(_: dict[str, Any]) -> Reply:
         asked.set()
-        return say("done", delay_seconds=60)
+        return say("done", delay_seconds=600)
 
     def guard(_: HookContext) -> Changes:
         asked.wait(4)

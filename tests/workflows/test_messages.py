@@ -112,7 +112,7 @@ async def _raced(served: Served, number: int) -> tuple[bool, AgentState]:
 
 @pytest.mark.slow
 async def test_messages_beside_a_stop_are_in_the_final_state(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
 
         async def stopped(number: int) -> None:
             execution_id = await served.client.start(AGENT, f"question {number}")
@@ -129,7 +129,7 @@ async def test_messages_beside_a_stop_are_in_the_final_state(serve: Serve) -> No
 
 
 async def test_a_message_that_cannot_travel_is_refused_before_temporal(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
         execution_id = await served.client.start(AGENT, "?")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         for text, why in {
@@ -171,7 +171,7 @@ async def test_more_messages_than_one_step_takes_are_refused(serve: Serve) -> No
 
 @pytest.mark.slow
 async def test_the_largest_messages_that_wait_leave_the_state_readable(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=60)]) as served:
+    async with serve([say("too late", delay_seconds=600)]) as served:
         execution_id = await served.client.start(AGENT, "?")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         said_now = (served.client.message(execution_id, "x" * QUESTION_BYTES_MAX) for _ in range(30))

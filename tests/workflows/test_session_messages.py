@@ -205,7 +205,7 @@ CAUTIOUS = AgentDefinition(name="cautious", tools=("nap",), approvals=(ApprovalR
 
 
 def slow(request: dict[str, Any]) -> Reply:
-    return said_by(request, say("late", delay_seconds=60))
+    return said_by(request, say("late", delay_seconds=600))
 
 
 def napping(request: dict[str, Any]) -> Reply:
@@ -215,7 +215,7 @@ def napping(request: dict[str, Any]) -> Reply:
 def spawning(request: dict[str, Any]) -> Reply:
     helps = request["messages"][-1]["content"] == "help"
     return (
-        say("late", delay_seconds=60)
+        say("late", delay_seconds=600)
         if helps
         else said_by(request, calls(Call("spawn", {"agent": "helper", "task": "help"})))
     )

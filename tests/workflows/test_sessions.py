@@ -139,7 +139,7 @@ async def test_an_injected_message_is_seen_with_the_next_call_and_answered_in_th
 async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
-        return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
+        return say("late", delay_seconds=600) if last == "slow" else say(f"re {last}")
 
     async with serve(model) as served:
         chat = Chat(served.client, AGENT)
@@ -158,7 +158,7 @@ async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serv
 
 @pytest.mark.slow
 async def test_what_runs_can_be_made_to_refuse_messages(serve: Serve) -> None:
-    async with serve([say("late", delay_seconds=60)]) as served:
+    async with serve([say("late", delay_seconds=600)]) as served:
         chat = Chat(served.client, AGENT, SessionSettings(while_running="reject"))
         running = await chat.send("slow")
         await served.endpoint.until(lambda requests: len(requests) == 1)
@@ -269,7 +269,7 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
 async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
-        return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
+        return say("late", delay_seconds=600) if last == "slow" else say(f"re {last}")
 
     async with serve(model) as served:
         chat = Chat(served.client, AGENT)
@@ -297,7 +297,7 @@ def test_a_stop_is_told_before_the_messages_that_wait_to_be_told() -> None:
 async def test_a_stop_among_messages_to_be_injected_loses_none_of_them(serve: Serve) -> None:
     def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
-        return say("late", delay_seconds=60) if last == "slow" else say("done")
+        return say("late", delay_seconds=600) if last == "slow" else say("done")
 
     async with serve(model) as served:
         chat = Chat(served.client, AGENT)
@@ -382,7 +382,7 @@ async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: 
 
 
 async def test_a_cancelled_session_stops_what_runs_and_is_kept(serve: Serve) -> None:
-    async with serve([say("late", delay_seconds=60)]) as served:
+    async with serve([say("late", delay_seconds=600)]) as served:
         chat = Chat(served.client, AGENT)
         running = await chat.send("slow")
         queued = await chat.send("queued")

@@ -23,7 +23,7 @@ from tests.workflows.histories import replayed
 pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="stopper", tools="all")
-SLOW: Script = [say("too late", delay_seconds=60)]
+SLOW: Script = [say("too late", delay_seconds=600)]
 CLOSED_SECONDS_MAX = 30.0
 """A generous bound; `python -m bench.stop` measures."""
 

@@ -163,7 +163,7 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
 
     def turn(request: dict[str, object]) -> Reply:
         fails = "fail" in json.dumps(request["messages"])
-        return Reply(status=401, text="no such key") if fails else say("too late", delay_seconds=60)
+        return Reply(status=401, text="no such key") if fails else say("too late", delay_seconds=600)
 
     async with serve(turn) as at_work:
         client = at_work.client

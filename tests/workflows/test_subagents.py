@@ -71,7 +71,7 @@ async def test_a_stop_of_the_parent_leaves_no_child_running(serve: Serve) -> Non
     script = by_agent(
         boss=[calls(spawn("first task"), spawn("second task"))],
         helper=[calls(Call("spawn", {"agent": "deep", "task": "third task"}))],
-        deep=[say("too late", delay_seconds=60)],
+        deep=[say("too late", delay_seconds=600)],
     )
     middle = agent("helper", "deep")
     async with serve(script) as served:
@@ -94,7 +94,7 @@ async def test_a_stop_of_the_parent_leaves_no_child_running(serve: Serve) -> Non
 
 
 async def test_a_child_that_is_terminated_is_a_tools_error(serve: Serve) -> None:
-    script = by_agent(boss=[calls(spawn("a task")), say("I did without")], helper=[say("-", delay_seconds=60)])
+    script = by_agent(boss=[calls(spawn("a task")), say("I did without")], helper=[say("-", delay_seconds=600)])
     async with serve(script) as served:
         id_ = await served.client.start(BOSS, "do it", subagents=[HELPER])
         await begun(served, "a task")
@@ -218,7 +218,7 @@ async def test_a_subagents_run_is_listed_by_its_name(serve: Serve) -> None:
 
 
 async def test_a_terminated_subagent_counts_as_all_that_it_was_allowed(serve: Serve) -> None:
-    script = by_agent(boss=[calls(spawn("first task")), say("never said")], helper=[say("too late", delay_seconds=60)])
+    script = by_agent(boss=[calls(spawn("first task")), say("never said")], helper=[say("too late", delay_seconds=600)])
     async with serve(script) as served:
         id_ = await served.client.start(BOSS, "do it", subagents=[HELPER], budget=ExecutionBudget(max_tokens=5_000))
         await begun(served, "first task")

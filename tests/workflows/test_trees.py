@@ -270,7 +270,7 @@ async def hanging(served_: Served, client: Holdfast, **options: Any) -> tuple[st
 
 
 def never_answered(request: dict[str, Any]) -> Reply:
-    return say("too late", delay_seconds=60) if request["messages"][0]["content"] == "leaf" else nested(request)
+    return say("too late", delay_seconds=600) if request["messages"][0]["content"] == "leaf" else nested(request)
 
 
 @pytest.mark.slow
