@@ -107,17 +107,16 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 def test_a_pipe_that_takes_a_files_place_before_it_is_read_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = tmp_path / "real.pdf"
+    real, pipe, stat = tmp_path / "real.pdf", tmp_path / "pipe.pdf", Path.stat
     real.write_bytes(pdf())
-    checked = real.stat()
-    os.mkfifo(tmp_path / "pipe.pdf")
+    os.mkfifo(pipe)
 
-    def stat(_: Path) -> os.stat_result:
-        return checked
+    def checked(path: Path, **options: bool) -> os.stat_result:
+        return stat(real if path == pipe else path, **options)  # others look at the tests' server's files meanwhile
 
-    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "stat", checked)
     with pytest.raises(InvalidInput, match="is not a regular file"):
-        message_file(tmp_path / "pipe.pdf")
+        message_file(pipe)
 
 
 @pytest.mark.parametrize("content", [None, 5, {}, bytearray(pdf()), BytesIO(pdf())])
