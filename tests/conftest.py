@@ -182,7 +182,7 @@ def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
         ended: list[str] = []
         threading.Thread(target=_note_end, args=(server, ended), daemon=True).start()
         yield server.address
-        assert not ended, ended
+        assert not ended, "; ".join(ended)
 
 
 def _note_end(server: EmbeddedServer, ended: list[str]) -> None:
