@@ -376,7 +376,9 @@ class Runs(InputAnswers):
         Raises ExecutionNotFound; ServerUnavailable also where the run has ended and, as for `state`, nothing tells how.
         """
         execution_id = await self.find_run(execution_id)
-        reader, latest, run_id = StateReader(), cast("AgentState | None", None), cast("str | None", "")
+        reader = StateReader()
+        latest: AgentState | None = None
+        run_id: str | None = ""
         while run_id is not None:
             history, unread = History(self.temporal, execution_id, run_id, closed=False), False
             while not history.over:

@@ -19,6 +19,12 @@ CALLED = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 ENDED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take a second between two pages."""
+    monkeypatch.setattr(history_poll, "TASK_SECONDS_MAX", 3_600.0)
+
+
 class Pages:
     """A server whose answers to a long poll are these pages."""
 
