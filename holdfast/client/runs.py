@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
@@ -36,13 +35,13 @@ from holdfast.client.validation import (
     check_tenant,
 )
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls, each_waiting_call, waiting_calls
-from holdfast.client.watch import watch
+from holdfast.client.watch import follow, watch
 from holdfast.client.watch_events import Watched
 from holdfast.client.worker_presence import cause_of_silence, is_served, last_seen
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, refusal_text, updated
 from holdfast.connection.event_page_cache import ClosedRuns
-from holdfast.connection.history_poll import History, result_of, until_closed
+from holdfast.connection.history_poll import result_of, until_closed
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
@@ -92,9 +91,6 @@ from holdfast.runtime.files.message_files import GivenFile, stored_files
 from holdfast.storage.data_converter import records_of
 
 T = TypeVar("T")
-
-FOLLOW_SECONDS: Final = 0.25
-"""How long `follow` rests after it has looked for what is new."""
 
 
 class Runs(InputAnswers):
@@ -373,31 +369,16 @@ class Runs(InputAnswers):
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
         """Yield the state whenever it has changed, the final one last; a worker's absence is waited out.
 
-        Raises ExecutionNotFound; ServerUnavailable also where the run has ended and, as for `state`, nothing tells how.
+        Where an operator resets the run, the states of what happens then come too; of a run that the server has ended
+        (terminated, timed out) the last one is how it was left.
+
+        Raises ExecutionNotFound; ServerUnavailable after two minutes without a server, and where the run has ended and,
+        as for `state`, nothing tells how.
         """
         execution_id = await self.find_run(execution_id)
-        reader = StateReader()
-        latest: AgentState | None = None
-        run_id: str | None = ""
-        while run_id is not None:
-            history, unread = History(self.temporal, execution_id, run_id, closed=False), False
-            while not history.over:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(FOLLOW_SECONDS if unread else None):
-                        await history.news()
-                try:
-                    changed, unread = await self._read(execution_id, reader), False
-                except ServerUnavailable:
-                    changed, unread = False, True
-                    if history.over and history.next_run_id is None:  # its result needs no worker
-                        final = await self.state(execution_id)
-                        if moved_on(latest, final):
-                            yield final
-                if changed:
-                    latest = reader.state
-                    yield latest
-                await asyncio.sleep(FOLLOW_SECONDS if not history.over else 0)
-            run_id = history.next_run_id
+        async with aclosing(follow(self, execution_id, partial(self._changed, execution_id))) as states:
+            async for each in states:
+                yield each
 
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.
@@ -474,6 +455,16 @@ class Runs(InputAnswers):
         except HoldfastError:
             state = None  # no worker to ask; the failure itself is known
         return ExecutionFailed(f"run {execution_id} failed: {reason}", state)
+
+    async def _changed(self, execution_id: str, states: StateReader, *, over: bool) -> AgentState | None:
+        """Return the state if it has changed since the last reading; that of a run that is over needs no worker."""
+        try:
+            return states.state if await self._read(execution_id, states) else None
+        except ServerUnavailable:
+            if not over:
+                raise
+        before, final = None if states.head is None else states.state, await self.state(execution_id)
+        return final if moved_on(before, final) else None
 
     async def _read(self, execution_id: str, reader: StateReader) -> bool:
         """Read what `reader` lacks of the state as it is now; return whether it has changed."""

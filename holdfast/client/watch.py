@@ -1,7 +1,8 @@
-"""Watching a run live: its events, its answers as they stream, and its tools' progress, subagents' included.
+"""Watching a run live: its states, or its events, its answers as they stream, and its tools' progress.
 
 Nothing here writes into a history. A run's history is followed by long poll; when a worker has done something the
-workflow is asked for the events since, by query; while a model or tool call is under way, its heartbeats are looked at.
+workflow is asked by query for its state, or for the events since. Whoever wants the events, of subagents too, has the
+heartbeats looked at while a model or tool call is under way.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import TASK_SECONDS_MAX, History
 from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
@@ -43,9 +45,16 @@ from holdfast.core.wire.execution_events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from holdfast.core.wire.paging import StateReader
 
 WAITING_MAX: Final = 256
 """How much a watch holds that its consumer has not taken: beyond it the watch waits, and the run does not."""
+
+FOLLOW_SECONDS: Final = 0.25
+"""How long `follow` rests after it has read what is new."""
+
+UNREAD_SECONDS: Final = 1.0
+"""How long to wait before asking again for the state of a run that could not be read; news end the wait."""
 
 LOOK_SECONDS: Final = 0.2
 """How often a model call under way is looked at; its heartbeats reach the server no more often than that."""
@@ -78,6 +87,53 @@ class Server(Protocol):
     def result(self, execution_id: str) -> Awaitable[object]:
         """Wait for the end of a run; raise the error of one that has not ended well."""
         ...
+
+
+class ChangedState(Protocol):
+    """Reads the state of a run, and returns it where it has changed since `states` were read last."""
+
+    def __call__(self, states: StateReader, *, over: bool) -> Awaitable[AgentState | None]:
+        """Return it; of a run that is `over` also without a worker. Raises ServerUnavailable."""
+        ...
+
+
+async def follow(server: Server, execution_id: str, changed: ChangedState) -> AsyncGenerator[AgentState, None]:
+    """Yield what `Holdfast.follow` promises."""
+    runs, states = Reader(server.temporal, execution_id, server.closed_runs, EventsPage), StateReader()
+    run_id: str | None = (await runs.info()).execution.run_id
+    while run_id is not None:
+        history = History(server.temporal, execution_id, run_id, closed=await runs.is_closed(run_id))
+        news, over, unread = asyncio.create_task(history.news()), False, False
+        try:
+            while not over:
+                await asyncio.wait([news], timeout=UNREAD_SECONDS if unread else None)
+                is_news, over = news.done(), history.over
+                if is_news:
+                    news.result()
+                if over and (run_id := await _next_run(runs, history)) is not None:
+                    break  # its news tell the rest; whoever asks now disturbs its first task
+                try:
+                    state, unread = await changed(states, over=over), False
+                except ServerUnavailable:
+                    if over:
+                        raise
+                    state, unread = None, True
+                if state is not None:
+                    yield state
+                if is_news and not over:
+                    await asyncio.sleep(FOLLOW_SECONDS)
+                    news = asyncio.create_task(history.news())
+        finally:
+            await _ended(news)
+        if not history.ended_well:
+            states = StateReader()  # a reset takes back what has been read
+
+
+async def _next_run(runs: Reader[EventsPage], history: History) -> str | None:
+    """Return the run with which the execution goes on after that history's: continued as new, or by a reset."""
+    if history.ended_well:
+        return history.next_run_id
+    return await runs.reset_to(history.run_id)
 
 
 @dataclass(frozen=True, slots=True)

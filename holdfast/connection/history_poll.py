@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
@@ -12,7 +13,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
-from holdfast.connection.workflow_reader import POLL_TIMEOUT, ReadBackOff
+from holdfast.connection.workflow_reader import PAUSED_SECONDS, POLL_TIMEOUT, ReadBackOff
 
 T = TypeVar("T")
 
@@ -61,6 +62,8 @@ class History:
         self.in_task = False
         """Whether a workflow task is under way, as far as it was read: a query would come with the next one."""
         self._news_since: float | None = None
+        self._told_before = 0
+        """Up to which event the next page tells what was read already."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id or None)
         kind = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
@@ -72,7 +75,7 @@ class History:
 
         Where the next workflow task is under way by then, its end is waited for: a query that comes with a task can
         have it start over (`workflows.replay_guard`), and is answered no sooner. In a row of tasks without a pause
-        between them, news come after TASK_SECONDS_MAX.
+        between them, news come with the first event after TASK_SECONDS_MAX.
         """
         while not self.over:
             try:
@@ -81,12 +84,19 @@ class History:
                 await self._patience.after(error, self._execution_id)
                 continue
             self._patience.answered()
-            if self._take(self._pages.current_page or ()):
+            is_news = self._take(self._pages.current_page or ())
+            if not self.over and self._pages.next_page_token is None:
+                # An operator has paused the run: the server waits for no event, and tells all again next time.
+                self._told_before = self.length
+                await asyncio.sleep(PAUSED_SECONDS)
+            if is_news:
                 return
 
     def _take(self, events: Sequence[HistoryEvent]) -> bool:
         """Return whether these events are news."""
         for event in events:
+            if event.event_id <= self._told_before:
+                continue
             self.length = event.event_id
             if event.event_type == TASK_BEGINS or event.event_type in TASK_ENDS:
                 self.in_task = event.event_type == TASK_BEGINS

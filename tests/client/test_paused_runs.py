@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
+from temporalio.client import WorkflowHistoryEventAsyncIterator
 from typer.testing import CliRunner
 
 from activities.attempt_admission import UNHEARD
@@ -27,6 +28,7 @@ from holdfast.client.id_lookup import find
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import Watched
 from holdfast.connection.executions import response
+from holdfast.connection.workflow_reader import PAUSED_SECONDS
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.conversation.verdicts import Verdict
@@ -45,6 +47,7 @@ CLERK = AgentDefinition(name="clerk")
 SECONDS_MAX = 60
 PATIENCE_SECONDS = 20
 """Less than the waits of five attempts for a paused run; much more than an attempt takes on a busy machine."""
+WAITED_SECONDS = 3
 UNPAUSE = "temporal workflow unpause --workflow-id {}"
 
 
@@ -131,6 +134,36 @@ async def test_a_watch_of_a_paused_run_tells_its_events_once_it_goes_on(at_pausi
         await unpause(at_work.client, id_)
         assert (await first).execution_id == id_
         assert isinstance([each async for each in events][-1], AgentExecutionCompleted)
+
+
+@pytest.mark.parametrize("asked", ["result", "follow", "watch"])
+async def test_who_waits_for_a_paused_run_leaves_the_server_alone(
+    at_pausing: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """The server answers a long poll for it at once."""
+    fetch, fetched = WorkflowHistoryEventAsyncIterator.fetch_next_page, list[int]()
+
+    async def counted(pages: WorkflowHistoryEventAsyncIterator) -> None:
+        await fetch(pages)
+        fetched.append(len(pages.current_page or ()))
+
+    monkeypatch.setattr(WorkflowHistoryEventAsyncIterator, "fetch_next_page", counted)
+    async with paused_run(at_pausing, tmp_path) as (at_work, id_, hold):
+        client = at_work.client
+        waiting = asyncio.create_task(_to_its_end(client, id_, asked))
+        await asyncio.sleep(WAITED_SECONDS)
+        assert 1 <= len(fetched) <= WAITED_SECONDS / PAUSED_SECONDS + 2
+        hold.release()
+        await unpause(client, id_)
+        async with asyncio.timeout(SECONDS_MAX):
+            await waiting
+
+
+async def _to_its_end(client: Holdfast, id_: str, asked: str) -> None:
+    if asked == "result":
+        await client.result(id_)
+    else:
+        assert [each async for each in getattr(client, asked)(id_)]
 
 
 async def test_the_commands_say_that_a_run_is_paused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ class Pages:
     def __init__(self, *pages: Sequence[int]) -> None:
         self.left = [*pages]
         self.current_page: list[HistoryEvent] = []
+        self.next_page_token: bytes | None = b"what comes next"
         self._number = 0
 
     def get_workflow_handle(self, *_: object, **__: object) -> Pages:
@@ -81,3 +83,25 @@ async def test_a_row_of_tasks_does_not_keep_news_back_for_ever(monkeypatch: pyte
     assert (history.in_task, len(pages.left)) == (True, 1)
     await history.news()
     assert pages.left == []
+
+
+class PausedPages(Pages):
+    """A server that tells all again instead of waiting: the run is paused. When no page is left, it is not any more."""
+
+    async def fetch_next_page(self) -> None:
+        self._number = 0
+        await super().fetch_next_page()
+        self.next_page_token = b"what comes next" if not self.left else None
+
+
+async def test_a_paused_run_is_asked_once_in_a_while_and_has_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_poll, "PAUSED_SECONDS", rest := 0.01)
+    first = (*BEGUN, DONE, CALL)
+    pages = PausedPages(*([first] * 20), (*first, CALLED, *BEGUN, DONE))
+    history = followed(pages)
+    await history.news()
+    assert (history.length, len(pages.left)) == (4, 20)
+    began = time.monotonic()
+    await history.news()
+    assert (history.length, pages.left) == (8, [])
+    assert time.monotonic() - began > 19 * rest
