@@ -369,16 +369,18 @@ class Runs(InputAnswers):
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
         """Yield the state whenever it has changed, the final one last; a worker's absence is waited out.
 
-        Where an operator resets the run, the states of what happens then come too; of a run that the server has ended
-        (terminated, timed out) the last one is how it was left.
+        Where an operator resets the run, the states of what happens then come too.
 
-        Raises ExecutionNotFound; ServerUnavailable after two minutes without a server, and where the run has ended and,
-        as for `state`, nothing tells how.
+        Raises ExecutionFailed where the server has ended the run (cancelled, terminated, timed out), after the state in
+        which that left it; ExecutionNotFound; ServerUnavailable after two minutes without a server, and where the run
+        has ended and, as for `state`, nothing tells how.
         """
-        execution_id = await self.find_run(execution_id)
+        execution_id, latest = await self.find_run(execution_id), None
         async with aclosing(follow(self, execution_id, partial(self._changed, execution_id))) as states:
-            async for each in states:
-                yield each
+            async for latest in states:
+                yield latest
+        if latest is not None and not latest.status.is_terminal:
+            await self.result(execution_id)  # which raises
 
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.

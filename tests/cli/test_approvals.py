@@ -101,6 +101,30 @@ def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(
 
 
 @pytest.mark.slow
+def test_what_is_typed_before_the_call_can_be_read_decides_nothing(
+    project: Project, client: Holdfast, waiting: str
+) -> None:
+    with terminal(project, "approve", waiting) as screen:
+        screen.types("y\r")
+        screen.shows("approve this call? [y/N]")
+        screen.types("n\r")
+        screen.shows("nothing was decided")
+        assert screen.ended() == 1
+    assert len(asyncio.run(client.state(waiting)).waiting_calls) == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_the_server_has_ended_is_shown_so(project: Project, client: Holdfast, waiting: str) -> None:
+    asyncio.run(client.temporal.get_workflow_handle(waiting).terminate(reason="enough"))
+    first, again = project.both("show", waiting)
+    assert (first.code, again.code) == (0, 0)
+    last = [line for line in first.out.splitlines() if "tokens" in line][-1]
+    assert last.startswith("terminated"), first.out
+    assert again.document["status"] == "terminated"
+    assert project.run("show", waiting, "--json").document == again.document, "its clock stands still"
+
+
+@pytest.mark.slow
 def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other(
     project: Project, client: Holdfast, waiting: str
 ) -> None:

@@ -20,7 +20,7 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CONTINUE_EVENTS
-from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.base.errors import ExecutionFailed, ServerUnavailable
 from holdfast.core.wire.paging import StateReader
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, call, say
@@ -91,6 +91,21 @@ async def test_who_follows_a_run_that_is_reset_is_told_its_new_end(serve: Serve,
         hold.release()
     assert (states[-1].final_response, states[-1].step_count) == ("again", 3)
     assert [each.role for each in states[-1].messages] == ["user", *["assistant", "tool"] * 2, "assistant"]
+
+
+@pytest.mark.temporal
+async def test_a_run_that_the_server_ends_is_told_as_failed_after_the_state_that_it_was_left_in(serve: Serve) -> None:
+    hold = Hold()
+    async with serve([call("look"), Reply(text="never", hold=hold)], [look], serving=CACHED) as at_work:
+        execution_id = await at_work.client.start(CLERK, "Go.")
+        await hold.until_held()
+        following = at_work.client.follow(execution_id)
+        states = [await anext(following)]
+        await at_work.client.temporal.get_workflow_handle(execution_id).terminate(reason="enough")
+        with pytest.raises(ExecutionFailed, match="enough"):
+            states += [each async for each in following]
+        hold.release()
+    assert states[-1].steps[0].tool_executions[0].result == "seen"
 
 
 @pytest.mark.temporal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+import termios
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -162,6 +163,7 @@ def _review(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
     about = pending_calls.whole(execution_id, call)
     if ask:
         output.paged(about)
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the call could be read decides nothing
         try:
             agreed = typer.confirm("approve this call?")
         except typer.Abort:  # Ctrl-C, or the end of the input

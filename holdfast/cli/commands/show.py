@@ -17,6 +17,7 @@ from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
 from holdfast.core.wire.contracts import PageRequest
 from holdfast.core.wire.execution_events import AnyObserved
 
@@ -154,6 +155,10 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
             await run.awaited_workers(),
             await pending_calls.or_hint(run.waiting_below()),
         )
+    status = ""
+    if not state.status.is_terminal and run.listed is not None and run.listed.closed_at is not None:
+        status = run.listed.status  # the server ended it, which the state does not know: its time goes on
+        state = replace(state, updated_at=run.listed.closed_at)
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if limited is not None:
@@ -162,10 +167,11 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
             waits["workers_awaited"] = [to_dict(each) for each in awaited]
         if below:
             waits["subagents_waiting"] = [output.json_line(each) for each in below]
-        output.as_json({**output.outcome(state), **waits, "state": state.to_dict()})
+        ended = {"status": status} if status else {}
+        output.as_json({**output.outcome(state), **ended, **waits, "state": state.to_dict()})
     else:
         page = await page_of(holdfast, execution_id) if run.record is None else None
-        output.whole(state, page, agent=run.agent)
+        output.whole(state, page, agent=run.agent, status=status)
         pending_calls.print_waiting(below)
         for each in awaited:
             output.say(f"{each.tool} {each.line}")

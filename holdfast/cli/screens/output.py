@@ -290,8 +290,11 @@ def event(place: str, kind: str, detail: str) -> None:
     console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(short(detail, EVENT_CHARS_MAX))}".rstrip())
 
 
-def ended(state: AgentState, *, answer: bool = True) -> None:
-    """Print the last line of a run, then its answer unless it stands there already; before it what was cut off."""
+def ended(state: AgentState, *, answer: bool = True, status: str = "") -> None:
+    """Print the last line of a run, then its answer unless it stands there already; before it what was cut off.
+
+    `status` is how the server ended it, where the state does not know.
+    """
     step = state.execution.current_step if state.execution else None
     if answer and step is not None and (partial := _partial(state)) is not None:
         cut_off(step.number, partial)
@@ -300,7 +303,8 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     for warning in state.warnings:
         console().print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
     why = ": ".join(filter(None, (signal.reason, signal.message))) if signal else ""
-    print_end(console(), run if answer else replace(run, answer=""), why)
+    run = replace(run, answer=run.answer if answer else "", status=status or run.status)
+    print_end(console(), run, why)
 
 
 def print_end(screen: Console, run: RunView, why: str) -> None:
@@ -328,8 +332,8 @@ def _beside(state: AgentState, step: AgentStep) -> Iterator[str]:
     yield from (each.line for each in state.running.steps_back if each.from_step == step.number)
 
 
-def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
-    """Print a run from its beginning to where it is; `agent` is its agent's name."""
+def whole(state: AgentState, page: str | None, *, agent: str = "", status: str = "") -> None:
+    """Print a run from its beginning to where it is; `agent` is its agent's name, `status` as for `ended`."""
     if state.execution:
         started(state.execution.execution_id, page)
     if task := " was asked: ".join(filter(None, (agent, short(question_of(state))))):
@@ -354,7 +358,7 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     for number, file in enumerate(run_files(state), 1):
         about = f"attachment {number}: {file.name}, {file.media_type}, {size_text(file.size)}"
         console().print(f"    [dim]{escape(printable(about))}[/dim]")
-    ended(state)
+    ended(state, status=status)
 
 
 def run_files(state: AgentState) -> tuple[Attachment, ...]:
