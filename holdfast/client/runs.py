@@ -289,7 +289,8 @@ class Runs(InputAnswers):
     async def debug(self, execution_id: str) -> dict[str, Any]:
         """Return the few facts one asks for first; asks a worker."""
         execution_id = await self.find_run(execution_id)
-        return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
+        handle, queue = self._handle(execution_id), self.settings.task_queue
+        return cast("dict[str, Any]", await queried(self.temporal, handle, DEBUG_QUERY, None, dict, queue))
 
     async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.
@@ -371,16 +372,16 @@ class Runs(InputAnswers):
 
         Where an operator resets the run, the states of what happens then come too.
 
-        Raises ExecutionFailed where the server has ended the run (cancelled, terminated, timed out), after the state in
-        which that left it; ExecutionNotFound; ServerUnavailable after two minutes without a server, and where the run
-        has ended and, as for `state`, nothing tells how.
+        Raises ExecutionFailed where the server has ended the run (cancelled, terminated, timed out), after the state
+        that it was left in where a worker tells that; ExecutionNotFound; ServerUnavailable after two minutes without a
+        server, and where the run has ended well and, as for `state`, nothing tells how.
         """
         execution_id, latest = await self.find_run(execution_id), None
         async with aclosing(follow(self, execution_id, partial(self._changed, execution_id))) as states:
             async for latest in states:
                 yield latest
-        if latest is not None and not latest.status.is_terminal:
-            await self.result(execution_id)  # which raises
+        if latest is None or not latest.status.is_terminal:
+            yield await self.result(execution_id)  # which raises, unless an operator has reset the run just now
 
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.
@@ -458,30 +459,29 @@ class Runs(InputAnswers):
             state = None  # no worker to ask; the failure itself is known
         return ExecutionFailed(f"run {execution_id} failed: {reason}", state)
 
-    async def _changed(self, execution_id: str, states: StateReader, *, over: bool) -> AgentState | None:
+    async def _changed(self, execution_id: str, states: StateReader, run_id: str, *, over: bool) -> AgentState | None:
         """Return the state if it has changed since the last reading; that of a run that is over needs no worker."""
         try:
-            return states.state if await self._read(execution_id, states) else None
+            return states.state if await self._read(execution_id, states, run_id) else None
         except ServerUnavailable:
             if not over:
                 raise
         before, final = None if states.head is None else states.state, await self.state(execution_id)
         return final if moved_on(before, final) else None
 
-    async def _read(self, execution_id: str, reader: StateReader) -> bool:
-        """Read what `reader` lacks of the state as it is now; return whether it has changed."""
-        before = reader.head
+    async def _read(self, execution_id: str, reader: StateReader, run_id: str = "") -> bool:
+        """Read what `reader` lacks of a Temporal run's state, the latest by default; return whether it has changed."""
+        before, handle = reader.head, self._handle(execution_id, run_id=run_id)
         request: PageRequest | None = reader.refreshed()
         while request is not None:
-            page = await self._query(execution_id, STATE_QUERY, request, StatePage)
+            page = await queried(self.temporal, handle, STATE_QUERY, request, StatePage, self.settings.task_queue)
             request = reader.take(page)
         return moved_on(before, reader.head)
 
-    async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
-        return await queried(self.temporal, self._handle(execution_id), name, request, kind, self.settings.task_queue)
-
-    def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
-        return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
+    def _handle(
+        self, execution_id: str, result_type: type | None = None, *, run_id: str = ""
+    ) -> WorkflowHandle[Any, Any]:
+        return self.temporal.get_workflow_handle(check_id(execution_id), run_id=run_id or None, result_type=result_type)
 
     async def has_search_attributes(self) -> bool:
         """Return whether this server knows our search attributes; a start that names unknown ones is refused."""

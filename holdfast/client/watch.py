@@ -90,9 +90,9 @@ class Server(Protocol):
 
 
 class ChangedState(Protocol):
-    """Reads the state of a run, and returns it where it has changed since `states` were read last."""
+    """Reads the state of a Temporal run, and returns it where it has changed since `states` were read last."""
 
-    def __call__(self, states: StateReader, *, over: bool) -> Awaitable[AgentState | None]:
+    def __call__(self, states: StateReader, run_id: str, *, over: bool) -> Awaitable[AgentState | None]:
         """Return it; of a run that is `over` also without a worker. Raises ServerUnavailable."""
         ...
 
@@ -110,12 +110,12 @@ async def follow(server: Server, execution_id: str, changed: ChangedState) -> As
                 is_news, over = news.done(), history.over
                 if is_news:
                     news.result()
-                if over and (run_id := await _next_run(runs, history)) is not None:
+                if over and (run_id := history.next_run_id or await runs.reset_to(history.run_id)) is not None:
                     break  # its news tell the rest; whoever asks now disturbs its first task
                 try:
-                    state, unread = await changed(states, over=over), False
+                    state, unread = await changed(states, history.run_id, over=over), False
                 except ServerUnavailable:
-                    if over:
+                    if over and not await runs.ended_badly():
                         raise
                     state, unread = None, True
                 if state is not None:
@@ -125,15 +125,8 @@ async def follow(server: Server, execution_id: str, changed: ChangedState) -> As
                     news = asyncio.create_task(history.news())
         finally:
             await _ended(news)
-        if not history.ended_well:
+        if history.next_run_id is None:
             states = StateReader()  # a reset takes back what has been read
-
-
-async def _next_run(runs: Reader[EventsPage], history: History) -> str | None:
-    """Return the run with which the execution goes on after that history's: continued as new, or by a reset."""
-    if history.ended_well:
-        return history.next_run_id
-    return await runs.reset_to(history.run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +216,7 @@ class _Run:
                 history = History(self._server.temporal, self.execution_id, run_id, closed=closed)
                 await self._follow(history)
                 run_id, self.ended_well = history.next_run_id, history.ended_well
-                if not self.ended_well and not closed:
+                if run_id is None and not closed:
                     run_id = await self._reset_to(history.run_id)
             await self._children_end()
         except ServerUnavailable:

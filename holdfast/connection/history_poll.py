@@ -95,7 +95,7 @@ class History:
     def _take(self, events: Sequence[HistoryEvent]) -> bool:
         """Return whether these events are news."""
         for event in events:
-            if event.event_id <= self._told_before:
+            if event.event_id <= self._told_before and event.event_type not in ENDS:
                 continue
             self.length = event.event_id
             if event.event_type == TASK_BEGINS or event.event_type in TASK_ENDS:
@@ -124,7 +124,8 @@ async def until_closed(temporal: TemporalClient, execution_id: str) -> None:
     run_id: str | None = ""
     while run_id is not None:
         history = History(temporal, execution_id, run_id, closed=True)
-        await history.news()
+        while not history.over:
+            await history.news()
         run_id = history.next_run_id
 
 

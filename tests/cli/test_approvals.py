@@ -120,6 +120,7 @@ def test_a_run_that_the_server_has_ended_is_shown_so(project: Project, client: H
     assert (first.code, again.code) == (0, 0)
     last = [line for line in first.out.splitlines() if "tokens" in line][-1]
     assert last.startswith("terminated"), first.out
+    assert "holdfast approve" not in first.out
     assert again.document["status"] == "terminated"
     assert project.run("show", waiting, "--json").document == again.document, "its clock stands still"
 

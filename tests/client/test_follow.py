@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +18,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventAsyncI
 from holdfast import AgentDefinition, tool
 from holdfast.client import Holdfast, Settings, runs, watch
 from holdfast.client.workflow_queries import queried
+from holdfast.connection import workflow_reader
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
@@ -43,6 +46,11 @@ def look() -> str:
 
 async def last_state(client: Holdfast, execution_id: str) -> AgentState:
     return [state async for state in client.follow(execution_id)][-1]
+
+
+async def collect(states: list[AgentState], following: AsyncGenerator[AgentState, None]) -> None:
+    async for each in following:
+        states.append(each)  # noqa: PERF401  # those before an error are kept
 
 
 @pytest.mark.temporal
@@ -81,11 +89,10 @@ async def test_who_follows_a_run_that_is_reset_is_told_its_new_end(serve: Serve,
         execution_id = await at_work.client.start(CLERK, "go")
         await hold.until_held()
         following = at_work.client.follow(execution_id)
+        states.append(await anext(following))
         if late:
             hold.release()
             await at_work.client.result(execution_id)
-        else:
-            states.append(await anext(following))
         await reset(at_work.client, execution_id, 2)
         states += [each async for each in following]
         hold.release()
@@ -99,13 +106,31 @@ async def test_a_run_that_the_server_ends_is_told_as_failed_after_the_state_that
     async with serve([call("look"), Reply(text="never", hold=hold)], [look], serving=CACHED) as at_work:
         execution_id = await at_work.client.start(CLERK, "Go.")
         await hold.until_held()
-        following = at_work.client.follow(execution_id)
-        states = [await anext(following)]
-        await at_work.client.temporal.get_workflow_handle(execution_id).terminate(reason="enough")
-        with pytest.raises(ExecutionFailed, match="enough"):
-            states += [each async for each in following]
+        client, told, told_late = at_work.client, list[AgentState](), list[AgentState]()
+        following = client.follow(execution_id)
+        told.append(await anext(following))
+        await client.temporal.get_workflow_handle(execution_id).terminate(reason="enough")
+        for states, each in ((told, following), (told_late, client.follow(execution_id))):
+            with pytest.raises(ExecutionFailed, match="enough"):
+                await collect(states, each)
         hold.release()
-    assert states[-1].steps[0].tool_executions[0].result == "seen"
+    assert [each.steps[0].tool_executions[0].result for each in (told[-1], told_late[-1])] == ["seen", "seen"]
+
+
+@pytest.mark.temporal
+async def test_a_run_that_the_server_ends_is_told_as_failed_where_no_worker_is(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold()
+    async with serve([Reply(text="never", hold=hold)], serving=WorkerSettings(grace_seconds=0.1)) as at_work:
+        client = at_work.client
+        execution_id = await client.start(CLERK.model_copy(update={"tools": ()}), "Go.")
+        await hold.until_held()
+    hold.release()
+    await client.temporal.get_workflow_handle(execution_id).terminate(reason="enough")
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", timedelta(seconds=0.5))
+    with pytest.raises(ExecutionFailed, match="enough"):
+        [each async for each in client.follow(execution_id)]
 
 
 @pytest.mark.temporal
@@ -159,9 +184,12 @@ class OneRun:
     async def is_closed(self, _run_id: str) -> bool:
         return False
 
+    async def reset_to(self, _run_id: str) -> str | None:
+        return None
 
-async def no_worker(states: StateReader, *, over: bool) -> AgentState | None:
-    assert states.head is None
+
+async def no_worker(states: StateReader, run_id: str, *, over: bool) -> AgentState | None:
+    assert (states.head, run_id) == (None, SlowHistory.run_id)
     if not over:
         raise ServerUnavailable("no worker")
     return STORED

@@ -78,6 +78,8 @@ class Run:
 class Pages:
     """Its history from the beginning, an event per page; the last is its end."""
 
+    next_page_token = b"what comes next"
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._read = 0

@@ -158,7 +158,7 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
     status = ""
     if not state.status.is_terminal and run.listed is not None and run.listed.closed_at is not None:
         status = run.listed.status  # the server ended it, which the state does not know: its time goes on
-        state = replace(state, updated_at=run.listed.closed_at)
+        state, below = replace(state, updated_at=run.listed.closed_at), None
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if limited is not None:

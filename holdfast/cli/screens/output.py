@@ -350,7 +350,7 @@ def whole(state: AgentState, page: str | None, *, agent: str = "", status: str =
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response, holder)
-    _waits(state)
+    _waits(state, over=bool(status))
     for todo in state.todos:
         console().print(f"    [cyan]{escape(printable(todo.line))}[/cyan]")
     for error in state.errors:
@@ -367,7 +367,9 @@ def run_files(state: AgentState) -> tuple[Attachment, ...]:
     return (*sent, *state.attachments)
 
 
-def _waits(state: AgentState) -> None:
+def _waits(state: AgentState, *, over: bool) -> None:
+    if over:
+        return
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for each in state.input_calls:

@@ -131,7 +131,7 @@ class Runs:
         return self._portal.run(self._inner.stop(execution_id, reason, mode=mode, source=source, context=context))
 
     def follow(self, execution_id: str) -> Generator[AgentState, None, None]:
-        """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        """Yield the state whenever it has changed, the final one last; raise where the server has ended the run."""
         return self._portal.each(self._inner.follow(execution_id))
 
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> Generator[Watched, None, None]:
