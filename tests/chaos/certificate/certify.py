@@ -27,7 +27,8 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a folder of its own in it
 class Plan:
     """What is to be done. `every` K: each K-th event is struck, `per_run` of them in one run; `at`: those events alone.
 
-    `seconds` bounds the time: then each fault gets its share. `keep`: where the histories of runs that broke a rule go.
+    `seconds` bounds the time: then each fault gets its share of what is left of it. `keep`: where the histories of
+    runs that broke a rule go.
     """
 
     scenes: Sequence[Scene]
@@ -58,10 +59,14 @@ async def certify(plan: Plan, report: Report) -> Table:
                 report(outcome)
                 if outcome.problems:
                     return table  # what is wrong without a fault is no fault's doing
+        began = time.monotonic()
         for number, fault in enumerate(plan.faults):
-            share = None if plan.seconds is None else time.monotonic() + plan.seconds / len(plan.faults)
+            until: float | None = None
+            if plan.seconds is not None:
+                now = time.monotonic()
+                until = now + (began + plan.seconds - now) / (len(plan.faults) - number)
             async with _stage(folder / fault, plan.seed + number, plan.keep) as stage:
-                await _under(stage, plan, fault, baselines, table, report, share)
+                await _under(stage, plan, fault, baselines, table, report, until)
     return table
 
 
