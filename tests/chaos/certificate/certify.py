@@ -59,12 +59,10 @@ async def certify(plan: Plan, report: Report) -> Table:
                 report(outcome)
                 if outcome.problems:
                     return table  # what is wrong without a fault is no fault's doing
-        began = time.monotonic()
+        end = None if plan.seconds is None else time.monotonic() + plan.seconds
         for number, fault in enumerate(plan.faults):
-            until: float | None = None
-            if plan.seconds is not None:
-                now = time.monotonic()
-                until = now + (began + plan.seconds - now) / (len(plan.faults) - number)
+            now = time.monotonic()
+            until = None if end is None else now + (end - now) / (len(plan.faults) - number)
             async with _stage(folder / fault, plan.seed + number, plan.keep) as stage:
                 await _under(stage, plan, fault, baselines, table, report, until)
     return table
