@@ -15,7 +15,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
-from tests.chaos.certificate.certify import Plan, trials
+from tests.chaos.certificate.certify import Plan, share, trials
 from tests.chaos.certificate.checks import Seen, Strike, problems
 from tests.chaos.certificate.histories import Progress
 from tests.chaos.certificate.report import BEGIN, END, Table, markdown, repeating, write
@@ -184,6 +184,12 @@ def test_a_cell_without_a_strike_is_named_and_the_table_is_written_between_its_m
     assert (text.splitlines()[0], text.splitlines()[-1]) == ("before", "after")
     with pytest.raises(ValueError, match="no place for the table"):
         write("", _empty(tmp_path / "other.md"))
+
+
+def test_a_fault_gets_what_others_left_of_their_time_and_never_less_than_its_own() -> None:
+    assert share(120, used=0, faults=4, left=4) == 30
+    assert share(120, used=10, faults=4, left=3) == pytest.approx(110 / 3)
+    assert share(120, used=119, faults=4, left=1) == 30
 
 
 def _empty(file: Path) -> Path:

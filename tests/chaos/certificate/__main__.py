@@ -88,7 +88,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--per-run", type=_number, default=1, metavar="N", help="how many strikes a run gets (1)")
     parser.add_argument("--at", type=lambda text: [_number(each) for each in text.split(",")], metavar="EVENT,…")
     parser.add_argument("--jobs", type=_number, default=4, metavar="N", help="how many runs at once (4)")
-    parser.add_argument("--minutes", type=float, metavar="M", help="begin no run later than that; no bound by default")
+    parser.add_argument(
+        "--minutes", type=float, metavar="M", help="the faults share it to begin runs; no bound by default"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="write the histories of runs that broke a rule there, for a replay"

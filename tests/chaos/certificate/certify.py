@@ -27,8 +27,7 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a folder of its own in it
 class Plan:
     """What is to be done. `every` K: each K-th event is struck, `per_run` of them in one run; `at`: those events alone.
 
-    `seconds` bounds the time: then each fault gets its share of what is left of it. `keep`: where the histories of
-    runs that broke a rule go.
+    `seconds`: the faults share so much time to begin runs in. `keep`: where the histories of runs that broke a rule go.
     """
 
     scenes: Sequence[Scene]
@@ -59,10 +58,10 @@ async def certify(plan: Plan, report: Report) -> Table:
                 report(outcome)
                 if outcome.problems:
                     return table  # what is wrong without a fault is no fault's doing
-        end = None if plan.seconds is None else time.monotonic() + plan.seconds
+        began = time.monotonic()
         for number, fault in enumerate(plan.faults):
-            now = time.monotonic()
-            until = None if end is None else now + (end - now) / (len(plan.faults) - number)
+            now, left = time.monotonic(), len(plan.faults) - number
+            until = None if plan.seconds is None else now + share(plan.seconds, now - began, len(plan.faults), left)
             async with _stage(folder / fault, plan.seed + number, plan.keep) as stage:
                 await _under(stage, plan, fault, baselines, table, report, until)
     return table
@@ -73,6 +72,11 @@ async def _stage(folder: Path, seed: int, keep: Path | None) -> AsyncGenerator[S
     await asyncio.to_thread(folder.mkdir)
     async with Stage(folder, random.Random(seed), keep) as stage:  # noqa: S311  # repeatable
         yield stage
+
+
+def share(seconds: float, used: float, faults: int, left: int) -> float:
+    """Return how long the next of the `left` faults may begin runs: an equal share, and what others left of theirs."""
+    return max(seconds / faults, (seconds - used) / left)
 
 
 async def _undisturbed(stage: Stage, plan: Plan, baselines: dict[str, Baseline]) -> list[Outcome]:
