@@ -80,6 +80,9 @@ QUEUE_BYTES_MAX: Final = 1_000
 LOOK_UPS_MAX: Final = 16
 """How many runs are looked up on the server at once."""
 
+LOOK_UP_SECONDS_MAX: Final = 5.0
+"""How long a run may take to be looked up; then it is given up, before its lost task is given again."""
+
 DOUBTS_MAX: Final = 5_000
 """How many runs wait to be looked up; a further one is given up at once, which costs a replay."""
 
@@ -114,10 +117,12 @@ class DoubtfulTasks:
 
     async def _look_up(self, doubt: Doubt) -> None:
         await asyncio.sleep(DOUBT_SECONDS)
-        async with self._at_once:
-            if not doubt.is_idle():
-                return
-            recorded = await is_recorded(self._temporal, doubt.workflow_id, doubt.run_id, doubt.started_id)
+        recorded = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_UP_SECONDS_MAX), self._at_once:
+                if not doubt.is_idle():
+                    return
+                recorded = await is_recorded(self._temporal, doubt.workflow_id, doubt.run_id, doubt.started_id)
         if not recorded:
             with suppress(RuntimeError):  # the worker has ended
                 self._give_up(doubt.run_id)

@@ -29,9 +29,11 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -96,13 +98,17 @@ class Account:
     """What its run said in the end that it used."""
     cancelled: bool = False
     """Whether something ended it at once, whatever was under way."""
+    unheard: bool = False
+    """Whether a subagent did not tell its end in time, and its run, which has no limit of tokens, says or pays so."""
 
     @property
     def unreported(self) -> int:
-        """How many tokens were charged that its run does not know of.
+        """How many tokens were charged that its run does not know of; none where it says that it does not know.
 
         Of a call that is cancelled only the input: this endpoint makes an answer at once, and none of it may have left.
         """
+        if self.unheard:
+            return 0
         inputs = self.spent.input_tokens - self.reported.input_tokens
         outputs = 0 if self.cancelled else self.spent.output_tokens - self.reported.output_tokens
         return max(0, inputs) + max(0, outputs)
@@ -277,7 +283,22 @@ async def _ended(client: Holdfast, account: Account, stop_after: float | None) -
             state = await client.state(execution_id)
     account.reported = state.usage
     account.cancelled = state.stop_reason in (StopReason.USER_REQUESTED, StopReason.TIME_LIMIT)
+    account.unheard = account.cancelled and _is_unheard(account, state)
     return "failed" if state.status == "failed" else str(state.stop_reason)
+
+
+def _is_unheard(account: Account, state: AgentState) -> bool:
+    """Return whether the run counts a subagent that did not tell its end as all that it was allowed, but no tokens.
+
+    On a busy machine three seconds may not be enough (SUBAGENT_GRACE_SECONDS). Without a limit the run names it among
+    the models without a price; with one of dollars alone, it has counted those.
+    """
+    budget = account.root.budget
+    if budget.max_tokens is not None or state.usage.input_tokens >= account.spent.input_tokens:
+        return False
+    if budget.max_cost is not None:
+        return state.cost >= account.cost - ROUNDING_USD
+    return any(each.startswith(SUBAGENTS_MODEL) for each in state.running.unpriced)
 
 
 def _parts(spent: Usage) -> str:
@@ -295,6 +316,7 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
     unreported = sum(account.unreported for account, _ in ended.values())
+    unheard = sum(account.unheard for account, _ in ended.values())
     estimated = sum(account.reported.estimated_tokens for account, _ in ended.values())
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
@@ -303,6 +325,7 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
         ["of them cached, cache write, reasoning", _parts(spent)],
         ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
         ["tokens charged that no run knows of", f"{unreported:,}"],
+        ["runs that did not hear of a subagent's end", str(unheard)],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
         ["tokens over", str(worst_tokens)],
         ["US dollars over", f"{worst_cost:g}"],

@@ -19,8 +19,10 @@ A run that has visibly gone beyond its last task is given up after the query. El
 would end without an activation: with the commands of a replay, but the run would keep the moments of an earlier task.
 
 It does not show where the history that was read ends with the start of a task that is lost then, as when the server
-dies before a worker has it: what was read looks like that task. So a run that may have come into the cache for a query,
-and has had no task since (DOUBT_SECONDS), is looked up: if its task is not recorded as completed, it is given up.
+dies before a worker has it: what was read looks like that task. A worker reads it also where it holds the run already:
+a server that has just started sends queries with the whole history, and the worker goes on from what it has. So a run
+that is asked by itself, and has had no task since (DOUBT_SECONDS), is looked up, once per task: if that is not recorded
+as completed, the run is given up.
 
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
@@ -81,7 +83,7 @@ DIRECT_QUERY: Final = "legacy_query"
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A run of which it is not known whether its only task on this worker was one."""
+    """A run of which it is not known whether its latest task on this worker was one."""
 
     workflow_id: str
     run_id: str
@@ -169,7 +171,9 @@ class ReplayGuard:
         self._time = self._length = self._live_length = 0
         self._live = 0
         """How many activations were no replay: one at most where the run came into the cache for a query."""
-        self._ahead = self._doubted = False
+        self._doubted = 0
+        """How many there were when the run was last looked up."""
+        self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
         self._queried_during = frozenset[int]()
@@ -221,7 +225,7 @@ class ReplayGuard:
         """Have the worker forget a run that a query has brought beyond its last task.
 
         Where that does not show, one of which a task has started over, if a query may have brought it here; others are
-        looked up.
+        looked up, where the query came by itself.
         """
         if self._memory.give_up is None:
             return
@@ -230,9 +234,9 @@ class ReplayGuard:
         elif self._live <= 1 and self._tasks.evictions_left:
             self._tasks.evictions_left -= 1
             self._memory.give_up(self._run_id)
-        elif direct and self._live == 1 and not self._doubted and self._memory.look_up is not None:
-            self._doubted = True
-            self._memory.look_up(Doubt(self._workflow_id, self._run_id, self._length, lambda: self._live == 1))
+        elif direct and self._live != self._doubted and self._memory.look_up is not None:
+            self._doubted = live = self._live
+            self._memory.look_up(Doubt(self._workflow_id, self._run_id, self._length, lambda: self._live == live))
 
     def _is_in_step(self, act: WorkflowActivation) -> bool:
         """Return whether a replay would get this activation, and the one before it, in the same order and time."""

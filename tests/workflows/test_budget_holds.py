@@ -20,4 +20,5 @@ async def test_no_run_passes_its_budget(temporal_address: str, tmp_path: Path) -
     ended = await measure(temporal_address, tmp_path, RUNS, SEED)
     assert len(ended) == RUNS
     assert sum(account.calls for account, _ in ended.values()) >= RUNS // 2, "hardly anything was asked"
+    assert sum(account.unheard for account, _ in ended.values()) < RUNS, "one has told all that it used"
     assert show(ended, SEED), f"HOLDFAST_FUZZ_SEED={SEED}"

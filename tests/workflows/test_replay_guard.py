@@ -146,8 +146,9 @@ async def test_a_run_whose_task_has_started_over_leaves_the_cache_after_a_query_
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-async def test_a_run_whose_only_task_is_not_recorded_leaves_the_cache_after_a_query(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, *, recorded: bool
+@pytest.mark.parametrize("tasks", [1, 2])
+async def test_a_run_whose_latest_task_is_not_recorded_leaves_the_cache_after_a_query(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tasks: int, *, recorded: bool
 ) -> None:
     """A task that is lost is left to chance (`tests.chaos.certificate`): here the server's answer is another one."""
     client = (await Holdfast.connect(settings)).temporal
@@ -161,15 +162,19 @@ async def test_a_run_whose_only_task_is_not_recorded_leaves_the_cache_after_a_qu
 
     monkeypatch.setattr(workers, "is_recorded", found)
     worker = giving_up(Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=runner), runner)
-    async with gate(client, f"{queue}-gate") as opened, worker:
+    async with gate(client, f"{queue}-gate") as opened, worker, asyncio.timeout(SECONDS_MAX):
         handle: Any = await client.start_workflow(Waiter.run, f"{queue}-gate", id=str(uuid4()), task_queue=queue)
         await until(handle, lambda run: len(run.pending_activities) > 0)
-        assert await handle.query(Waiter.updates) == 0
+        if tasks > 1:
+            opened.set()
+            assert await handle.execute_update(Waiter.count) == 1
+        assert await handle.query(Waiter.updates) == tasks - 1
         await looked_up.wait()
         if not recorded:
             await until(handle, lambda _: observer.evicted == [str(handle.result_run_id)])
         opened.set()
-        assert await handle.execute_update(Waiter.count) == 1
+        if tasks == 1:
+            assert await handle.execute_update(Waiter.count) == 1
         assert observer.evicted == ([] if recorded else [str(handle.result_run_id)])
         assert await handle.execute_update(Waiter.count) == 2
         assert await handle.result() == 2

@@ -357,7 +357,7 @@ def test_a_run_that_a_query_has_visibly_brought_beyond_its_last_task_is_given_up
     assert run.given_up == ["run"]
 
 
-def test_a_run_whose_only_task_may_be_what_a_query_has_read_is_looked_up_once() -> None:
+def test_a_run_whose_latest_task_may_be_what_a_query_has_read_is_looked_up_once() -> None:
     run = Run()
     assert run.told(3, signals=1, replaying=True)
     assert run.told(15, signals=1), "a task of the worker's own, or one that was lost and that a query reads"
@@ -366,19 +366,32 @@ def test_a_run_whose_only_task_may_be_what_a_query_has_read_is_looked_up_once() 
     [doubt] = run.doubts
     assert (doubt.workflow_id, doubt.run_id, doubt.started_id) == ("workflow", "run", 15)
     assert doubt.is_idle()
-    assert run.told(19, signals=1)
+    assert run.told(19, signals=1), "here, too: a query may come with the whole history of a run that is held"
     assert not doubt.is_idle()
     assert run.asked(19)
-    assert run.doubts == [doubt]
+    assert run.asked(19)
+    [_, later] = run.doubts
+    assert later.started_id == 19
+    assert later.is_idle()
+    run.evicted_and_back()
     assert run.given_up == []
 
 
-def test_a_run_whose_tasks_are_all_recorded_or_its_workers_own_is_not_looked_up() -> None:
+def test_a_run_in_the_cache_no_more_is_of_no_interest() -> None:
+    run = Run()
+    assert run.told(3, signals=1)
+    assert run.asked(3)
+    act = WorkflowActivation(run_id="run")
+    act.jobs.add().remove_from_cache.message = "full"
+    run.guard.activate(act)
+    [doubt] = run.doubts
+    assert not doubt.is_idle()
+
+
+def test_a_run_whose_tasks_are_all_recorded_or_that_was_asked_with_one_is_not_looked_up() -> None:
     run = Run()
     assert run.told(3, signals=1, replaying=True)
     assert run.asked(3), "nothing beyond its last task"
     assert run.told(7, signals=1)
     assert run.asked(7, with_task=True), "a query that came with the task"
-    assert run.told(11, signals=1)
-    assert run.asked(11)
     assert run.doubts == []
