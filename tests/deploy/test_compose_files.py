@@ -190,3 +190,14 @@ def test_the_stand_ins_are_of_the_versions_that_they_stand_for() -> None:
     named = dict(re.findall(r"\$\{(\w+_VERSION):-([\w.-]+)\}", (DEPLOY / "compose.yaml").read_text()))
     for name in ("TEMPORAL_VERSION", "TEMPORAL_UI_VERSION"):
         assert written[name] == f"{named[name]}-stand-in"
+
+
+def test_the_page_on_deploying_names_the_versions_of_postgresql() -> None:
+    [named] = re.findall(r"POSTGRES_VERSION:-(\d+)", (DEPLOY / "compose.yaml").read_text())
+    [stand_in] = re.findall(
+        r"^POSTGRES_VERSION=(\d+)", (DEPLOY / "stand-in" / "versions.env").read_text(), re.MULTILINE
+    )
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    section = " ".join(page.partition("### PostgreSQL's version\n")[2].partition("\n#")[0].split())
+    assert f"PostgreSQL {stand_in} of the [stand-in image]" in section
+    assert f"names by default, PostgreSQL {named}, is not tested" in section
