@@ -18,9 +18,11 @@ TRIGGER_KEYS = frozenset(
     {
         *("endpoint", "endpointFromEnv", "namespace", "namespaceFromEnv", "taskQueue", "taskQueueFromEnv"),
         *("queueTypes", "targetQueueSize", "activationTargetQueueSize", "minConnectTimeout", "tlsServerName"),
+        *("workerDeploymentName", "workerDeploymentNameFromEnv"),
+        *("workerDeploymentBuildId", "workerDeploymentBuildIdFromEnv"),
     }
 )
-"""What KEDA's `temporal` trigger takes since 2.17, without what is deprecated; KEDA reads all of it as text."""
+"""What KEDA's `temporal` trigger takes since 2.17 (a build: 2.20), without what is deprecated; all of it as text."""
 
 AUTHENTICATION = frozenset({"apiKey", "ca", "cert", "key", "keyPassword"})
 """The trigger's parameters that come from secrets."""
@@ -71,6 +73,8 @@ def check_keda(document: Document) -> None:
         assert trigger["metadata"].keys() <= TRIGGER_KEYS
         assert all(isinstance(value, str) for value in trigger["metadata"].values())
         assert set(trigger["metadata"]["queueTypes"].split(",")) <= {"workflow", "activity", "nexus"}
+        named = {name.removesuffix("FromEnv") for name in trigger["metadata"] if name.startswith("workerDeployment")}
+        assert named in (set(), {"workerDeploymentName", "workerDeploymentBuildId"}), "KEDA refuses one alone"
 
 
 def check_restricted(pod: Mapping[str, Any]) -> None:
@@ -108,6 +112,7 @@ def named_files(kustomization: Document) -> Iterator[str]:
     """Yield the files and folders that a kustomization names."""
     yield from kustomization.get("resources", ())
     yield from kustomization.get("components", ())
+    yield from kustomization.get("configurations", ())
     yield from (each["path"] for each in kustomization.get("patches", ()) if "path" in each)
     for generator in kustomization.get("configMapGenerator", ()):
         yield from (name.rpartition("=")[2] for name in generator.get("files", ()))

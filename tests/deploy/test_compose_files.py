@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from temporalio.envconfig import ClientConfig
 
 from holdfast.server.health_endpoint import HealthEndpoint
 from holdfast.server.worker_health import CHECK_SECONDS_MAX
@@ -21,6 +23,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 TEMPORAL = Path(sys.executable).with_name("temporal")
 MODEL = "stand-in/compose.model.yaml"  # comes on top of compose.yaml
 FILES = ("compose.yaml", "compose.worker.yaml", MODEL)
+CREDENTIALS = "/run/credentials"
 
 
 def services(name: str) -> dict[str, dict[str, Any]]:
@@ -60,7 +63,7 @@ def test_every_port_is_bound_to_loopback(service: dict[str, Any]) -> None:
 @pytest.mark.parametrize("service", EVERY_SERVICE)
 def test_secrets_come_from_files(service: dict[str, Any]) -> None:
     suspects = [name for name in service.get("environment", {}) if re.search(r"KEY|PASSWORD|PWD|TOKEN|SECRET", name)]
-    assert all(name.endswith("_FILE") for name in suspects)
+    assert all(name.endswith(("_FILE", "_PATH")) for name in suspects)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -73,6 +76,68 @@ def test_everything_of_ours_that_runs_shares_one_place_for_large_data(file: str)
         assert volumes & {str(volume) for volume in service["volumes"]}
     declares = "compose.yaml" if file == MODEL else file
     assert "objects" in yaml.safe_load((DEPLOY / declares).read_text())["volumes"]
+
+
+@pytest.mark.parametrize("service", ["worker", "temporal-namespace"])
+def test_a_secured_server_is_reached_with_the_files_of_a_folder(service: str, tmp_path: Path) -> None:
+    written = services("compose.worker.yaml")[service]
+    assert f"${{CREDENTIALS:-./secrets/credentials}}:{CREDENTIALS}:ro" in written["volumes"]
+    (tmp_path / "temporal.toml").write_text('[profile.agents]\napi_key = "in-a-file"\n')
+    for name in ("ca.crt", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text(name)
+    given = {
+        "TEMPORAL_ADDRESS": "temporal.example.org:7233",
+        "TEMPORAL_CONFIG_FILE": str(tmp_path / "temporal.toml"),
+        "TEMPORAL_PROFILE": "agents",
+        "TEMPORAL_TLS": "true",
+        "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(tmp_path / "ca.crt"),
+        "TEMPORAL_TLS_SERVER_NAME": "frontend",
+        "TEMPORAL_TLS_CLIENT_CERT_PATH": str(tmp_path / "tls.crt"),
+        "TEMPORAL_TLS_CLIENT_KEY_PATH": str(tmp_path / "tls.key"),
+    }
+    passed = {name: value for name, value in given.items() if written["environment"].get(name, "") is None}
+    configured = ClientConfig.load_client_connect_config(override_env_vars=passed)
+    tls = configured.get("tls")
+    assert not isinstance(tls, bool)
+    assert tls is not None
+    found = (tls.server_root_ca_cert, tls.domain, tls.client_cert, tls.client_private_key)
+    assert found == (b"ca.crt", "frontend", b"tls.crt", b"tls.key")
+    assert (configured.get("target_host"), configured.get("api_key")) == (given["TEMPORAL_ADDRESS"], "in-a-file")
+
+
+@pytest.mark.parametrize("service", ["worker", "temporal-namespace"])
+def test_the_server_of_compose_is_reached_without_what_another_one_asks_for(service: str) -> None:
+    written = services("compose.yaml")[service]["environment"]
+    callers = {name: "/of/the/caller" for name in written if name.startswith("TEMPORAL_")}
+    environment = {**callers, **{name: value for name, value in written.items() if value is not None}}
+    configured = ClientConfig.load_client_connect_config(override_env_vars=environment)
+    assert (configured.get("target_host"), configured.get("tls")) == ("temporal:7233", False)
+    assert configured.get("api_key") is None
+
+
+def test_the_variables_that_are_passed_on_are_told_of_and_none_is_needed() -> None:
+    page = (DEPLOY / "README.md").read_text()
+    written = services("compose.worker.yaml")["worker"]["environment"]
+    passed = {name for name, value in written.items() if value is None}
+    assert passed >= {"HOLDFAST_MODELS", "HOLDFAST_ENCRYPTION_KEY_FILE", "AWS_REGION", "AWS_ENDPOINT_URL"}
+    assert {name for name in passed if f"`{name}`" not in page} == set()
+    assert set(re.findall(r"\$\{(\w+):?\?", (DEPLOY / "compose.worker.yaml").read_text())) == set()
+
+
+@pytest.mark.parametrize("keys", [["an-id", "a/key+"], []], ids=["with keys", "without the file"])
+def test_aws_keys_reach_the_worker_from_their_file_alone(keys: list[str], tmp_path: Path) -> None:
+    shell, option, script, name = services("compose.worker.yaml")["worker"]["entrypoint"]
+    assert CREDENTIALS in script
+    (tmp_path / "holdfast").write_text('#!/bin/sh\necho "$# $1 $2 ${AWS_ACCESS_KEY_ID-} ${AWS_SECRET_ACCESS_KEY-}"\n')
+    (tmp_path / "holdfast").chmod(0o755)
+    if keys:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        lines = [f"{name}='{key}'\n" for name, key in zip(names, keys, strict=True)]
+        (tmp_path / "aws.env").write_text("".join(lines))
+    command = [shell, option, script.replace("$$", "$").replace(CREDENTIALS, str(tmp_path)), name, "storage", "gc"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["2", "storage", "gc", *keys]
 
 
 @pytest.mark.parametrize(("problems", "code"), [({}, 0), ({"storage": "away"}, 1)])
@@ -125,3 +190,14 @@ def test_the_stand_ins_are_of_the_versions_that_they_stand_for() -> None:
     named = dict(re.findall(r"\$\{(\w+_VERSION):-([\w.-]+)\}", (DEPLOY / "compose.yaml").read_text()))
     for name in ("TEMPORAL_VERSION", "TEMPORAL_UI_VERSION"):
         assert written[name] == f"{named[name]}-stand-in"
+
+
+def test_the_page_on_deploying_names_the_versions_of_postgresql() -> None:
+    [named] = re.findall(r"POSTGRES_VERSION:-(\d+)", (DEPLOY / "compose.yaml").read_text())
+    [stand_in] = re.findall(
+        r"^POSTGRES_VERSION=(\d+)", (DEPLOY / "stand-in" / "versions.env").read_text(), re.MULTILINE
+    )
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    section = " ".join(page.partition("### PostgreSQL's version\n")[2].partition("\n#")[0].split())
+    assert f"PostgreSQL {stand_in} of the [stand-in image]" in section
+    assert f"names by default, PostgreSQL {named}, is not tested" in section

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.connection.deployment_version import DeploymentVersion, version_from
 from tests.deploy.manifests import KUBERNETES, Document, check_restricted, check_schema, documents
 from tests.deploy.running import run
 
@@ -20,10 +22,14 @@ INSTALL = "go install sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
 OVERLAY = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
+namespace: agents
 resources: [{base}]
 components: [{components}]
 """
-COMPONENTS = ("temporal-tls", "temporal-api-key", "storage-volume", "keda")
+COMPONENTS = ("storage-gc", "temporal-tls", "temporal-api-key", "storage-volume", "keda")
+BUILDS = KUBERNETES / "overlays" / "build"
+SHARED = {"Namespace", "NetworkPolicy", "ServiceAccount", "TriggerAuthentication"}
+"""The kinds of what builds share: removing a build must not remove them."""
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +92,7 @@ def test_the_example_changes_what_it_says(kustomize: str) -> None:
 def test_each_component_goes_with_the_base_and_with_all_others(
     kustomize: str, components: list[str], tmp_path: Path
 ) -> None:
-    above = Path(os.path.relpath(KUBERNETES, tmp_path))
-    named = ", ".join(str(above / "components" / name) for name in components)
-    (tmp_path / "kustomization.yaml").write_text(OVERLAY.format(base=above / "base", components=named))
-    found = built(kustomize, tmp_path)
+    found = composed(kustomize, tmp_path, KUBERNETES / "base", components)
     for document in found:
         check_schema(document)
     [deployment] = of_kind(found, "Deployment")
@@ -98,3 +101,93 @@ def test_each_component_goes_with_the_base_and_with_all_others(
     volumes, mounts = {each["name"] for each in spec["volumes"]}, container(deployment)["volumeMounts"]
     assert {each["name"] for each in mounts} == volumes
     assert {each["name"] for each in container(deployment)["volumeMounts"]} >= {"keys", "models", "tmp"}
+
+
+def collection(found: list[Document]) -> dict[str, Any]:
+    """Return the pod of the collection of the storage."""
+    [job] = of_kind(found, "CronJob")
+    pod: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return pod
+
+
+def composed(kustomize: str, folder: Path, base: Path, components: Sequence[str], more: str = "") -> list[Document]:
+    """Build an overlay in `folder` of a base and components, with `more` in its kustomization."""
+    above = Path(os.path.relpath(KUBERNETES, folder))
+    named = ", ".join(str(above / "components" / name) for name in components)
+    text = OVERLAY.format(base=above / base.relative_to(KUBERNETES), components=named)
+    (folder / "kustomization.yaml").write_text(text + more)
+    return built(kustomize, folder)
+
+
+@pytest.mark.parametrize("component", ["temporal-tls", "temporal-api-key", "storage-volume"])
+def test_a_collection_reaches_server_and_storage_as_the_workers_do(
+    kustomize: str, component: str, tmp_path: Path
+) -> None:
+    found = composed(kustomize, tmp_path, KUBERNETES / "base", ["storage-gc", component])
+    pod, [deployment] = collection(found), of_kind(found, "Deployment")
+    check_restricted(pod)
+    [collecting], working = pod["containers"], container(deployment)
+    assert collecting["envFrom"] == working["envFrom"]
+    added = [each for each in collecting["env"] if each["name"] != "HOLDFAST_DATA_DIR"]
+    assert added
+    assert added == working["env"]
+    mounts = [each for each in working["volumeMounts"] if each["name"] != "models"]
+    assert sorted(collecting["volumeMounts"], key=str) == sorted(mounts, key=str)
+    assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in mounts}
+
+
+def test_the_newest_build_can_collect(kustomize: str, tmp_path: Path) -> None:
+    found = composed(kustomize, tmp_path, BUILDS / "workers", ["storage-gc", "temporal-tls"], "nameSuffix: -v3\n")
+    alone = composed(kustomize, tmp_path, BUILDS / "workers", [], "nameSuffix: -v3\n")
+    [deployment] = of_kind(found, "Deployment")
+    assert [deployment] == of_kind(alone, "Deployment"), "its certificates are there once"
+    [collecting] = collection(found)["containers"]
+    assert collecting["envFrom"] == container(deployment)["envFrom"]
+    assert {each["name"] for each in container(deployment)["env"]} < {each["name"] for each in collecting["env"]}
+
+
+@pytest.mark.parametrize("build", ["v1", "v2"])
+def test_a_build_has_its_own_workers_settings_budget_and_scaler(kustomize: str, build: str) -> None:
+    found = built(kustomize, BUILDS / build)
+    for document in found:
+        check_schema(document)
+        assert document["metadata"]["namespace"] == "agents"
+    assert not {each["kind"] for each in found} & SHARED
+    [deployment], [budget] = of_kind(found, "Deployment"), of_kind(found, "PodDisruptionBudget")
+    check_restricted(deployment["spec"]["template"]["spec"])
+    assert container(deployment)["image"] == f"registry.example.com/agents/worker:{build}"
+    [(name, given)] = [
+        (each["metadata"]["name"], each["data"])
+        for each in of_kind(found, "ConfigMap")
+        if "HOLDFAST_MODEL" in each["data"]
+    ]
+    assert container(deployment)["envFrom"] == [{"configMapRef": {"name": name}}]
+    version = DeploymentVersion("holdfast", build)
+    assert version_from(given["HOLDFAST_TASK_QUEUE"], environment=given) == version
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/version"] == build
+    [spread] = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    for selector in (deployment["spec"]["selector"], budget["spec"]["selector"], spread["labelSelector"]):
+        assert selector["matchLabels"]["app.kubernetes.io/version"] == build
+        assert selector["matchLabels"].items() <= labels.items()
+    [scaled] = of_kind(found, "ScaledObject")
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    for trigger in scaled["spec"]["triggers"]:
+        said = trigger["metadata"]
+        named = (said["workerDeploymentNameFromEnv"], said["workerDeploymentBuildIdFromEnv"])
+        assert [given[variable] for variable in named] == [version.deployment, version.build_id]
+
+
+def test_builds_side_by_side_share_what_is_around_them_alone(kustomize: str) -> None:
+    found, builds = built(kustomize, BUILDS), [built(kustomize, BUILDS / build) for build in ("v1", "v2")]
+    names = [(each["kind"], each["metadata"]["name"]) for each in found]
+    assert len(names) == len(set(names))
+    assert {kind for kind, _ in names} >= SHARED
+    own = [each for each in found if each["kind"] not in SHARED]
+    assert sorted(own, key=str) == sorted(chain(*builds), key=str)
+    [account] = of_kind(found, "ServiceAccount")
+    [reaching] = [each for each in of_kind(found, "NetworkPolicy") if each["spec"]["podSelector"]]
+    for deployment in of_kind(found, "Deployment"):
+        assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert reaching["spec"]["podSelector"]["matchLabels"].items() <= labels.items()

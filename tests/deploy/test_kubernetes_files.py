@@ -48,7 +48,7 @@ def resource(path: str, kind: str = "") -> Document:
 
 
 def pod() -> dict[str, Any]:
-    template: dict[str, Any] = resource("base/worker.yaml")["spec"]["template"]
+    template: dict[str, Any] = resource("base/worker/worker.yaml")["spec"]["template"]
     return template
 
 
@@ -64,7 +64,7 @@ def test_every_resource_fits_its_schema(document: Document) -> None:
 
 
 def test_a_resource_with_an_unknown_field_would_be_noticed() -> None:
-    wrong = resource("base/worker.yaml")
+    wrong = resource("base/worker/worker.yaml")
     wrong["spec"]["template"]["spec"]["terminationGracePeriod"] = 60
     with pytest.raises(Exception, match="terminationGracePeriod"):
         check_schema(wrong)
@@ -90,24 +90,24 @@ def test_pods_are_restricted_and_run_as_the_user_of_the_image() -> None:
     user = f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
     assert f"\nUSER {user}\n" in dockerfile
     assert '\nENTRYPOINT ["holdfast"]\n' in dockerfile  # the container's arguments are that program's
-    labels = resource("base/namespace.yaml")["metadata"]["labels"]
+    labels = resource("base/namespace/namespace.yaml")["metadata"]["labels"]
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "audit", "warn")} == {"restricted"}
-    assert resource("base/service-account.yaml")["metadata"]["name"] == spec["serviceAccountName"]
+    assert resource("base/namespace/service-account.yaml")["metadata"]["name"] == spec["serviceAccountName"]
 
 
 def test_the_policies_are_about_the_pods_of_the_workers() -> None:
-    labels, deployment = pod()["metadata"]["labels"], resource("base/worker.yaml")
-    policy, budget = resource("base/network-policy.yaml"), resource("base/disruption-budget.yaml")
+    labels, deployment = pod()["metadata"]["labels"], resource("base/worker/worker.yaml")
+    policy, budget = resource("base/namespace/network-policy.yaml"), resource("base/worker/disruption-budget.yaml")
     for selector in (deployment["spec"]["selector"], policy["spec"]["podSelector"], budget["spec"]["selector"]):
         assert selector["matchLabels"].items() <= labels.items()
     assert budget["spec"]["maxUnavailable"] < deployment["spec"]["replicas"]
-    deny = documents((KUBERNETES / "base" / "network-policy.yaml").read_text())[0]
+    deny = documents((KUBERNETES / "base" / "namespace" / "network-policy.yaml").read_text())[0]
     assert deny["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     [ingress] = policy["spec"]["ingress"]
     assert ingress["from"], "metrics are not for everybody"
     assert [each["port"] for each in ingress["ports"]] == ["metrics"]
     ports = {each["port"] for rule in policy["spec"]["egress"] for each in rule["ports"]}
-    address = settings("base/settings.env")["TEMPORAL_ADDRESS"]
+    address = settings("base/worker/settings.env")["TEMPORAL_ADDRESS"]
     assert ports == {53, 443, int(address.rpartition(":")[2])}
     outside = [{to["ipBlock"]["cidr"] for to in rule["to"] if "ipBlock" in to} for rule in policy["spec"]["egress"]]
     assert outside == [set(), {"0.0.0.0/0", "::/0"}, {"0.0.0.0/0", "::/0"}], "server and models by IPv4 and IPv6"
@@ -126,7 +126,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, str | None, Set
     monkeypatch.setattr(os, "execve", replaced)
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
-    for name, value in settings("base/settings.env").items():
+    for name, value in settings("base/worker/settings.env").items():
         monkeypatch.setenv(name, value)
     result = CliRunner().invoke(app, container()["args"])
     assert result.exit_code == 0, result.output
@@ -145,7 +145,7 @@ def test_our_own_program_takes_the_arguments_and_the_settings(monkeypatch: pytes
     assert told.modules == ("my_tools",)
     mounts = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}
     assert str(told.models_file) == f"{mounts['models']}/models.yaml"
-    assert told.storage == settings("base/settings.env")["HOLDFAST_STORAGE"]
+    assert told.storage == settings("base/worker/settings.env")["HOLDFAST_STORAGE"]
     # what bounds the end of a worker (worker.py), and a resource of the tools besides
     longest = serving.grace_seconds + worker.STUBBORN_SECONDS + CLOSE_SECONDS_MAX
     assert longest < pod()["spec"]["terminationGracePeriodSeconds"]
@@ -163,17 +163,17 @@ def test_probes_ask_the_health_endpoint_and_wait_longer_than_its_checks() -> Non
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 60, "a tool may hold the lock for a while"
 
 
-@pytest.mark.parametrize("name", ["base/settings.env", "overlays/example/settings.env"])
+@pytest.mark.parametrize("name", ["base/worker", "overlays/example", "overlays/build/workers"])
 def test_settings_are_variables_that_there_are_and_no_secrets(name: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     keys = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}["keys"]
-    for variable, value in settings(name).items():
+    for variable, value in settings(f"{name}/settings.env").items():
         assert f"`{variable}`" in page
         assert not is_secret(variable)
         assert not variable.endswith("_FILE") or value.startswith(f"{keys}/")
 
 
-@pytest.mark.parametrize("name", ["base", "overlays/example"])
+@pytest.mark.parametrize("name", ["base/worker", "overlays/example"])
 def test_models_are_routes_whose_keys_are_in_files(name: str) -> None:
     path = KUBERNETES / name / "models.yaml"
     assert read_routes(path)
@@ -199,7 +199,7 @@ def test_the_api_key_is_read_from_its_file(tmp_path: Path) -> None:
     text = (KUBERNETES / "components" / "temporal-api-key" / "kustomization.yaml").read_text()
     (tmp_path / "temporal.toml").write_text("\n".join(re.findall(r"^#   (.+)$", text, re.MULTILINE)))
     place = variable["value"].replace(patched["volumeMounts"][0]["mountPath"], str(tmp_path))
-    environment = {**settings("base/settings.env"), variable["name"]: place}
+    environment = {**settings("base/worker/settings.env"), variable["name"]: place}
     configured = ClientConfig.load_client_connect_config(override_env_vars=environment)
     assert (configured.get("api_key"), configured.get("tls")) == ("...", True)
     assert configured.get("target_host") == environment["TEMPORAL_ADDRESS"]
@@ -207,8 +207,26 @@ def test_the_api_key_is_read_from_its_file(tmp_path: Path) -> None:
 
 def test_workers_are_scaled_by_the_queues_that_they_poll() -> None:
     scaled = resource("components/keda/scaled-object.yaml")["spec"]
-    assert scaled["scaleTargetRef"]["name"] == resource("base/worker.yaml")["metadata"]["name"]
-    queue, variables = settings("base/settings.env")["HOLDFAST_TASK_QUEUE"], settings("base/settings.env").keys()
+    assert scaled["scaleTargetRef"]["name"] == resource("base/worker/worker.yaml")["metadata"]["name"]
+    variables = settings("base/worker/settings.env")
+    queue = variables["HOLDFAST_TASK_QUEUE"]
     assert [each["metadata"]["taskQueue"] for each in scaled["triggers"]] == [queue, waiting_queue(queue)]
     for each in scaled["triggers"]:
-        assert {value for name, value in each["metadata"].items() if name.endswith("FromEnv")} <= variables
+        assert {value for name, value in each["metadata"].items() if name.endswith("FromEnv")} <= variables.keys()
+
+
+def test_a_collection_is_no_worker_and_runs_our_own_command_with_their_settings_and_keys() -> None:
+    job = resource("components/storage-gc/cron-job.yaml")["spec"]["jobTemplate"]["spec"]["template"]
+    check_restricted(job["spec"])
+    [collecting] = job["spec"]["containers"]
+    shown = CliRunner().invoke(app, [*collecting["args"], "--help"])
+    assert shown.exit_code == 0, shown.output
+    assert (collecting["image"], collecting["envFrom"]) == (container()["image"], container()["envFrom"])
+    mounted = {each["name"]: each["mountPath"] for each in collecting["volumeMounts"]}
+    assert mounted["keys"] == {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}["keys"]
+    assert {each["name"]: each["value"] for each in collecting["env"]} == {"HOLDFAST_DATA_DIR": mounted["tmp"]}
+    labels = job["metadata"]["labels"]
+    policy, budget = resource("base/namespace/network-policy.yaml"), resource("base/worker/disruption-budget.yaml")
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    for selector in (resource("base/worker/worker.yaml")["spec"]["selector"], budget["spec"]["selector"]):
+        assert not selector["matchLabels"].items() <= labels.items()
