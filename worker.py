@@ -29,7 +29,14 @@ from holdfast.connection.deployment_version import DeploymentVersion, version_fr
 from holdfast.connection.queue_routing import queue_routing
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.settings import Settings
-from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, target, unshared_storage
+from holdfast.connection.temporal_client import (
+    connect_when_there,
+    converter_of,
+    core_runtime,
+    target,
+    unshared_storage,
+    when_there,
+)
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
@@ -55,13 +62,13 @@ from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.deployments.versions import routes_runs
 from holdfast.server.garbage.registration import register
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
-from holdfast.server.worker_health import WorkerHealth, check_namespace
+from holdfast.server.worker_health import StorageProbe, WorkerHealth, check_server
 from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.object_store import Objects, objects_at
+from holdfast.storage.object_store import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address
@@ -75,9 +82,6 @@ STUBBORN_SECONDS: Final = 2.0
 
 OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(WorkerSettings)}
 """The worker settings, each with its description."""
-
-PROBE: Final = "probe"
-"""The object that a starting worker writes to check its storage."""
 
 NOTES_MAX: Final = 5
 """For how many agents a starting worker prints notes."""
@@ -143,7 +147,10 @@ async def serve(
     model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
     patience = serving.server_wait_seconds
     client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
-    await _prepare_storage(client, objects)
+    probe = StorageProbe(objects)
+    await probe.write()  # fail now where we cannot: a run that must continue as new would wait for it
+    # before the first object: a garbage collection must know of our runs
+    await when_there(partial(register, client, objects), seconds_max=patience, report=_say)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
@@ -165,7 +172,8 @@ async def serve(
         )
     stopping = _stop_signal(guardian, attended=options.attended)
     if health is not None:
-        health.watch(workers.not_polling, server=partial(check_namespace, client), storage=partial(_probe, objects))
+        server = partial(check_server, client, workers.task_queues)
+        health.watch(workers.not_polling, server=server, storage=probe.check)
     async with guardian, workspaces, calls, workers:
         what = _offer(client, settings, toolset, servers, version, tools_only=tools_only)
         events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
@@ -239,16 +247,6 @@ def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) 
     if not settings.workspaces and not settings.workspace_queue:
         return Toolset()
     return WorkspaceTools(calls, settings.task_queue if alone else settings.workspace_queue).toolset()
-
-
-async def _probe(objects: Objects) -> None:
-    await objects.write(PROBE, PROBE.encode())
-
-
-async def _prepare_storage(client: TemporalClient, objects: Objects) -> None:
-    """Fail now where the storage cannot be written: a run that must continue as new would wait for it."""
-    await _probe(objects)
-    await register(client, objects)  # before the first object: a garbage collection must know of our runs
 
 
 async def _close(model: Model) -> None:

@@ -57,6 +57,7 @@ from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
 from holdfast.server.queue_limits import write_missing_limits
+from holdfast.server.worker_health import polled_queues
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.details_query import DetailsQuery
@@ -141,6 +142,7 @@ class Workers:
     ) -> None:
         self._resources = resources
         self.parts: Final = parts
+        self.task_queues: Final = polled_queues(parts)
         self._ready = ready
         self._after_start = after_start
         self._at_end = at_end

@@ -25,6 +25,12 @@ NO_WORKER: Final = frozenset(
 TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
 
+BROKEN: Final = "transport error"
+"""How the SDK tells that a connection broke during a request, with the status UNKNOWN."""
+
+NO_ANSWER: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
+"""How a request ends that nobody has answered in time; the SDK says of its own time limit that it is cancelled."""
+
 IS_PAUSED: Final = ("Workflow is paused", f"{int(PAUSED)} is not a valid WorkflowExecutionStatus")
 """How an update, and a query, of a workflow fail that an operator has paused.
 
@@ -69,6 +75,11 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", without_worker
         problem = f"the Temporal server cannot write its database ({rpc_message(error)})"
         return ServerUnavailable(f"{problem}; is its disk full? see `holdfast doctor` and the server's log")
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {rpc_message(error)}")
+
+
+def says_away(error: RPCError) -> bool:
+    """Return whether the server may only have been away, of a request that takes no worker: it can be made again."""
+    return error.status in NO_ANSWER or rpc_message(error).startswith(BROKEN)
 
 
 def says_paused(error: Exception) -> bool:

@@ -7,10 +7,10 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, TypedDict
+from functools import cache, partial
+from typing import Final, TypedDict, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Interceptor, Plugin
@@ -20,6 +20,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode, TLSConfig
 
 from holdfast.connection.data_directory import running_server
+from holdfast.connection.rpc_errors import BROKEN
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.connection.tls_remedies import naming_variables, tls_remedy, unusable
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
@@ -29,6 +30,8 @@ from holdfast.storage.data_converter import converter
 from holdfast.storage.keys import KEY_FILE
 from holdfast.telemetry.metrics_endpoint import not_listening, prometheus
 from holdfast.telemetry.settings import Telemetry
+
+T = TypeVar("T")
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
 """The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
@@ -48,9 +51,6 @@ PROFILE: Final = "TEMPORAL_PROFILE"
 CREATE_NAMESPACE: Final = "holdfast setup --create-namespace"
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-
-LOST: Final = "transport error"
-"""How the SDK tells that a connection broke during a request, with the status UNKNOWN."""
 
 
 class CoreRuntime(Runtime):
@@ -133,7 +133,7 @@ async def connect(
     except TimeoutError:
         raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
-        if error.status is RPCStatusCode.UNAVAILABLE or _line(error).startswith(LOST):
+        if error.status is RPCStatusCode.UNAVAILABLE or _line(error).startswith(BROKEN):
             raise ServerUnreachable(f"the connection to {address} was lost ({_line(error)}); {remedy}") from None
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
         create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""
@@ -158,15 +158,20 @@ def _not_connected(error: Exception, address: str, configured: ClientConnectConf
 async def connect_when_there(
     settings: Settings, *, runtime: Runtime | None, seconds_max: float, report: Callable[[str], None]
 ) -> Client:
-    """Connect as `connect` does, but wait up to `seconds_max` for a server that does not answer, and `report` it.
+    """Connect as `connect` does, but wait for a server that does not answer, as `when_there` does."""
+    return await when_there(partial(connect, settings, runtime=runtime), seconds_max=seconds_max, report=report)
 
-    Any other error is raised at once.
+
+async def when_there(request: Callable[[], Awaitable[T]], *, seconds_max: float, report: Callable[[str], None]) -> T:
+    """Make the request again while it raises ServerUnreachable, for up to `seconds_max`, and `report` the wait.
+
+    Any other error is raised at once. Raises ServerUnreachable when the time is up.
     """
     clock = asyncio.get_running_loop().time
     gives_up_at, reported_at, pause = clock() + seconds_max, -math.inf, AWAY_PAUSE_SECONDS
     while True:
         try:
-            return await connect(settings, runtime=runtime)
+            return await request()
         except ServerUnreachable as error:
             remaining = gives_up_at - clock()
             if remaining <= 0:

@@ -1,20 +1,24 @@
-"""Whether a worker process is ready: it polls, its Temporal server answers, and its storage can be reached."""
+"""Whether a worker process is ready: it polls, its Temporal server answers, and its storage can be used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple, cast
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
+from temporalio.worker import Worker
 
 from holdfast.connection.rpc_errors import rpc_message
-from holdfast.core.base.errors import HoldfastError, ServerUnavailable
+from holdfast.core.base.errors import HoldfastError, ServerUnavailable, StorageFailed
+from holdfast.storage.object_store import Objects
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
 
@@ -23,6 +27,18 @@ CHECK_SECONDS_MAX: Final = 3.0
 
 FRESH_SECONDS: Final = 5.0
 """How long the outcome of a check counts: probes, however many, cost one request each in this time."""
+
+REQUEST_SECONDS_MAX: Final = 2.5
+"""How long one request to the server may take: less than CHECK_SECONDS_MAX, so that the answer names what fails."""
+
+WRITTEN_SECONDS: Final = 600.0
+"""How long a write to the storage counts; in between, checks only look whether the object is there.
+
+All workers write the same object, which some buckets take once a second at most.
+"""
+
+PROBE: Final = "probe"
+"""The object that a worker writes to check its storage."""
 
 REASON_CHARS_MAX: Final = 500
 """The longest description of a problem."""
@@ -113,18 +129,89 @@ class WorkerHealth:
         self._reported = found
 
 
-async def check_namespace(client: Client) -> None:
-    """Ask the server for the client's namespace, which takes its database and our credentials.
+class StorageProbe:
+    """Checks that the storage can be written and read, with at most one write per WRITTEN_SECONDS while it can."""
 
-    The frontend's own health check would pass with an expired key or a lost database. Raises ServerUnavailable.
+    def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._written_at: float | None = None
+
+    async def write(self) -> None:
+        """Write the object PROBE, whatever is there. Raises StorageFailed."""
+        await self._objects.replace(PROBE, PROBE.encode())
+        self._written_at = self._clock()
+
+    async def check(self) -> None:
+        """Look whether the object is there; write it if it is not, or if its last write counts no more.
+
+        Raises StorageFailed where it can be neither seen nor written, or written and not seen.
+        """
+        if not self._counts() or not await self._is_seen():
+            await self.write()
+            await self._objects.has(PROBE)
+
+    def _counts(self) -> bool:
+        return self._written_at is not None and self._clock() - self._written_at < WRITTEN_SECONDS
+
+    async def _is_seen(self) -> bool:
+        try:
+            return await self._objects.has(PROBE)
+        except StorageFailed:  # S3 says "denied" of a missing object to those who may not list
+            return False
+
+
+class PolledQueue(NamedTuple):
+    """A task queue and one of the two kinds of tasks that a process asks it for."""
+
+    name: str
+    kind: TaskQueueType.ValueType
+
+
+def polled_queues(workers: Iterable[Worker]) -> tuple[PolledQueue, ...]:
+    """Return what these Temporal workers poll, in their order."""
+    kinds: dict[PolledQueue, None] = {}
+    for worker in workers:
+        config = cast("Mapping[str, Sequence[object]]", worker.config())  # these two are always there
+        if config["workflows"]:
+            kinds[PolledQueue(worker.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)] = None
+        if config["activities"]:
+            kinds[PolledQueue(worker.task_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)] = None
+    return tuple(kinds)
+
+
+async def check_server(client: Client, task_queues: Sequence[PolledQueue]) -> None:
+    """Ask the server for the client's namespace, then for the task queues, all of them at once.
+
+    The namespace takes the server's database and our credentials; the frontend's own health check would pass with an
+    expired key or a lost database. Each task queue takes the process of its matching service. A worker may ask for
+    both: they are read calls in its namespace. Raises ServerUnavailable.
     """
-    limit = timedelta(seconds=CHECK_SECONDS_MAX)
+    await _check_namespace(client)
+    outcomes = await asyncio.gather(*(_check_queue(client, each) for each in task_queues), return_exceptions=True)
+    for error in outcomes:
+        if error is not None:
+            raise error
+
+
+async def _check_namespace(client: Client) -> None:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
     try:
-        await client.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=client.namespace), timeout=limit
-        )
+        await client.workflow_service.describe_namespace(request, timeout=timedelta(seconds=REQUEST_SECONDS_MAX))
     except RPCError as error:
-        where = client.service_client.config.target_host
-        raise ServerUnavailable(
-            f"{where}, namespace {client.namespace!r}: {error.status.name.lower()}: {rpc_message(error)}"
-        ) from None
+        raise _refused(client, error) from None
+
+
+async def _check_queue(client: Client, queue: PolledQueue) -> None:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue.name), task_queue_type=queue.kind
+    )
+    try:
+        await client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=REQUEST_SECONDS_MAX))
+    except RPCError as error:
+        raise _refused(client, error, f", task queue {queue.name!r} (matching service)") from None
+
+
+def _refused(client: Client, error: RPCError, what: str = "") -> ServerUnavailable:
+    where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}{what}"
+    return ServerUnavailable(f"{where}: {error.status.name.lower()}: {rpc_message(error)}")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueType
@@ -28,60 +24,10 @@ from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call, say
 from tests.chaos.processes import frozen
 from tests.forked import WarmWorker
+from tests.server.health import LIVE, PAUSE_SECONDS, READY, SECONDS_MAX, Health, not_ready
 from tests.server.held_tool import BEGUN, ENDED, GOES_ON
-from tests.telemetry.scraping import free_port
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(400)]
-
-SECONDS_MAX = 120
-PAUSE_SECONDS = 0.1
-
-Answer = tuple[int, dict[str, object]]
-READY: Answer = (200, {"status": "ready"})
-LIVE: Answer = (200, {"status": "live"})
-
-
-def not_ready(answer: Answer) -> dict[str, str]:
-    """Return the problems of an answer; none where it has none."""
-    problems = cast("dict[str, str]", answer[1].get("problems", {}))
-    assert (answer[0] == 503) == bool(problems)
-    return problems
-
-
-class Health:
-    """The endpoint of one worker, asked over HTTP as a kubelet does."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-
-    async def get(self, path: str) -> Answer:
-        return await asyncio.to_thread(self._get, path)
-
-    async def until(self, path: str, condition: Callable[[Answer], bool]) -> Answer:
-        """Probe until an answer is as wanted; a worker that does not listen yet gives none."""
-        answer: object = None
-        try:
-            async with asyncio.timeout(SECONDS_MAX):
-                while True:
-                    try:
-                        answer = await self.get(path)
-                    except OSError as error:
-                        answer = error
-                    else:
-                        if condition(answer):
-                            return answer
-                    await asyncio.sleep(PAUSE_SECONDS)
-        except TimeoutError:
-            pytest.fail(f"{path} still gives {answer}")
-
-    def _get(self, path: str) -> Answer:
-        try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}{path}", timeout=SECONDS_MAX
-            ) as answer:  # our own
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
 
 
 async def polls(client: Holdfast, queue: str, pid: int) -> bool:

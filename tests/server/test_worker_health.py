@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
 from holdfast.core.base.errors import StorageFailed
 from holdfast.server import worker_health
-from holdfast.server.worker_health import FRESH_SECONDS, REASON_CHARS_MAX, STARTING, CachedCheck, WorkerHealth
+from holdfast.server.worker_health import (
+    FRESH_SECONDS,
+    PROBE,
+    REASON_CHARS_MAX,
+    STARTING,
+    WRITTEN_SECONDS,
+    CachedCheck,
+    StorageProbe,
+    WorkerHealth,
+)
+from holdfast.storage.object_store import Objects
 
 
 class Outside:
@@ -91,3 +102,80 @@ async def test_a_worker_that_begins_to_stop_while_it_is_checked_is_not_ready() -
     state[0] = "stopping"
     server.goes_on.set()
     assert await probe == {"worker": "stopping"}
+
+
+class Stored(Objects):
+    """Objects which count what is asked of them, and refuse what they are told to refuse."""
+
+    def __init__(self, url: str = "memory://") -> None:
+        super().__init__(url)
+        self.writes = self.looks = 0
+        self.unseen: StorageFailed | None = None
+        self.unwritable: StorageFailed | None = None
+
+    async def replace(self, name: str, data: bytes) -> None:
+        self.writes += 1
+        if self.unwritable is not None:
+            raise self.unwritable
+        await super().replace(name, data)
+
+    async def has(self, name: str) -> bool:
+        self.looks += 1
+        if self.unseen is not None:
+            raise self.unseen
+        return await super().has(name)
+
+
+async def test_the_storage_is_written_at_the_start_then_once_a_while_and_looked_at_in_between() -> None:
+    now, stored = [0.0], Stored()
+    await stored.replace(PROBE, PROBE.encode())
+    probe = StorageProbe(stored, clock=lambda: now[0])
+    await probe.write()
+    assert stored.writes == 2, "a start writes, whatever is there"
+    for now[0] in (FRESH_SECONDS, 2 * FRESH_SECONDS, WRITTEN_SECONDS - 0.1):
+        await probe.check()
+    assert (stored.writes, stored.looks) == (2, 3)
+    now[0] = WRITTEN_SECONDS
+    await probe.check()
+    assert stored.writes == 3
+    now[0] += WRITTEN_SECONDS - 0.1
+    await probe.check()
+    assert stored.writes == 3
+
+
+async def test_a_missing_probe_is_written_again(tmp_path: Path) -> None:
+    stored = Stored(tmp_path.as_uri())
+    probe = StorageProbe(stored, clock=lambda: 0.0)
+    await probe.write()
+    (tmp_path / PROBE).unlink()
+    await probe.check()
+    assert stored.writes == 2
+    assert (tmp_path / PROBE).read_bytes() == PROBE.encode()
+
+
+async def test_a_look_that_is_refused_is_a_problem_only_if_the_object_cannot_be_seen_once_written() -> None:
+    stored = Stored()
+    probe = StorageProbe(stored, clock=lambda: 0.0)
+    await probe.write()
+    stored.unseen = StorageFailed("cannot read probe: denied")
+    with pytest.raises(StorageFailed, match="cannot read probe: denied"):
+        await probe.check()
+    stored.unwritable = StorageFailed("cannot write probe: the bucket is gone")
+    with pytest.raises(StorageFailed, match="cannot write probe: the bucket is gone"):
+        await probe.check()
+    stored.unseen = stored.unwritable = None
+    await probe.check()
+
+
+async def test_a_storage_that_cannot_be_written_any_more_is_noticed_at_the_next_write() -> None:
+    now, stored = [0.0], Stored()
+    probe = StorageProbe(stored, clock=lambda: now[0])
+    await probe.write()
+    stored.unwritable = StorageFailed("cannot write probe: read-only")
+    await probe.check()
+    now[0] = WRITTEN_SECONDS
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="read-only"):
+            await probe.check()
+    stored.unwritable = None
+    await probe.check()

@@ -16,9 +16,9 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.rpc_errors import answered, refusal
+from holdfast.connection.rpc_errors import refusal, rpc_message, says_away
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
-from holdfast.core.base.errors import FormNewer, ObjectMissing
+from holdfast.core.base.errors import FormNewer, ObjectMissing, ServerUnreachable
 from holdfast.core.base.stored_forms import FORMAT, STORE_USER
 from holdfast.storage.object_store import Objects
 
@@ -40,11 +40,21 @@ class StoreUser(NamedTuple):
 
 
 async def store_user(temporal: TemporalClient, namespace: str | None = None) -> StoreUser:
-    """Return a namespace of the connection's server, its own by default. Raises ServerUnavailable."""
+    """Return a namespace of the connection's server, its own by default. Raises ServerUnavailable.
+
+    That is a ServerUnreachable where the server did not answer.
+    """
+    address = temporal.service_client.config.target_host
     request = DescribeNamespaceRequest(namespace=namespace or temporal.namespace)
-    described = await answered(temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT))
+    try:
+        described = await temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
+    except RPCError as error:
+        if not says_away(error):
+            raise refusal(error) from None
+        problem = f"no answer from {address} ({error.status.name.lower()}: {rpc_message(error)})"
+        raise ServerUnreachable(f"{problem}; is the Temporal server running? `holdfast doctor` checks it") from None
     info = described.namespace_info
-    return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
+    return StoreUser(info.id, info.name, address)
 
 
 async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
@@ -66,7 +76,9 @@ async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
 
 
 async def register(temporal: TemporalClient, objects: Objects) -> None:
-    """Write down that the connection's namespace uses the store. Raises ServerUnavailable, StorageFailed.
+    """Write down that the connection's namespace uses the store.
+
+    Raises ServerUnavailable (as `store_user` does) and StorageFailed.
 
     What a newer Holdfast has written stays: it keeps our collections from deleting what only that one can find.
     """
