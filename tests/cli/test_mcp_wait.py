@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Generator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Holdfast, Settings
 from tests.cli.program import Project, Running, start_id
 
 pytestmark = pytest.mark.timeout(180)
@@ -75,3 +77,20 @@ def test_a_run_that_has_not_begun_is_shown_with_what_it_waits_for_and_can_be_sto
     assert (exported.code, "has not begun yet" in exported.err) == (2, True)
     assert project.run("stop", id_).code == 0
     assert project.run("watch", id_).code == 3
+
+
+@pytest.mark.slow
+def test_a_run_that_the_server_has_ended_before_it_began_is_shown_so(broken: Broken) -> None:
+    project = broken.project
+    id_ = start_id(project, "asker")
+
+    async def terminate() -> None:
+        settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
+        holdfast = await Holdfast.connect(settings)
+        await holdfast.temporal.get_workflow_handle(id_).terminate(reason="enough")
+
+    asyncio.run(terminate())
+    for view in ((), ("--steps",)):
+        plain, as_json = project.both("show", id_, *view)
+        assert plain.out == "the server has ended this run (terminated): it had not begun yet\n"
+        assert as_json.document == {"execution_id": id_, "status": "terminated"}
