@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from tests.cli.program import Project, Running, start_id
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
 WHY = "the MCP server 'broken'"
 
@@ -28,9 +28,11 @@ class Broken:
 
 
 @pytest.fixture(scope="module")
-def broken(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
+def broken(
+    endpoint: str, built: Path, named_server: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Broken]:
     """It is shared: each test has runs of its own."""
-    own = Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built)
+    own = Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built, named_server)
     command = json.dumps([sys.executable, "-c", "import sys; sys.exit(7)"])
     (own.folder / "mcp.yaml").write_text(f"servers:\n  broken:\n    command: {command}\n")
     (own.folder / "agents" / "asker.yaml").write_text("name: asker\nsystem_prompt: Be brief.\nmcp: [broken]\n")
@@ -85,8 +87,7 @@ def test_a_run_that_the_server_has_ended_before_it_began_is_shown_so(broken: Bro
     id_ = start_id(project, "asker")
 
     async def terminate() -> None:
-        settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-        holdfast = await Holdfast.connect(settings)
+        holdfast = await Holdfast.connect(project.settings)
         await holdfast.temporal.get_workflow_handle(id_).terminate(reason="enough")
 
     asyncio.run(terminate())
