@@ -132,7 +132,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give a test the credentials of the server that it talks to; skip it where it needs the embedded server's own."""
     needed: set[str] = {*getattr(item, "fixturenames", ())}
-    is_shared = "temporal_address" in needed
+    is_shared = not needed.isdisjoint(("temporal_address", "named_server"))
     server_credentials.allow(os.environ, server=is_shared)
     if is_shared and server_credentials.ADDRESS is not None and "temporal_server" in needed:
         pytest.skip("it freezes the embedded server's process or reads its files; HOLDFAST_TEST_ADDRESS names another")
@@ -194,12 +194,19 @@ def _note_end(server: EmbeddedServer, ended: list[str]) -> None:
 
 
 @pytest.fixture(scope="session")
-def temporal_address(request: pytest.FixtureRequest) -> str:
-    """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`make cluster`)."""
+def named_server() -> str | None:
+    """Where the server is that HOLDFAST_TEST_ADDRESS names; none where a test is to start one of its own."""
     if server_credentials.ADDRESS is not None:
         forked.begin()
         forked.ready()
-        return server_credentials.ADDRESS
+    return server_credentials.ADDRESS
+
+
+@pytest.fixture(scope="session")
+def temporal_address(request: pytest.FixtureRequest, named_server: str | None) -> str:
+    """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`make cluster`)."""
+    if named_server is not None:
+        return named_server
     server: ServerAddress = request.getfixturevalue("temporal_server")
     return server.address
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -99,6 +99,17 @@ class WarmWorker(WorkerProcess):
         return cast("subprocess.Popen[str]", forked)  # all of it that is used
 
 
+def ready_files(files: Iterable[int], seconds_max: float | None) -> frozenset[int]:
+    """Wait until one of the files can be read, or is at its end; return those that are, none when time is up.
+
+    As `select.select`, which takes no file from 1,024 on.
+    """
+    watched = select.poll()
+    for each in files:
+        watched.register(each, select.POLLIN)
+    return frozenset(file for file, _ in watched.poll(None if seconds_max is None else seconds_max * 1_000))
+
+
 def _differs_in_our_own(environment: Mapping[str, str]) -> bool:
     """Whether the warm process, whose environment is this one's, can become a process with that environment."""
     here = worker_environment()
@@ -143,7 +154,7 @@ class ForkedProcess:
         theirs.close()
         self._lock = threading.Lock()
         self.returncode: int | None = None
-        assert select.select([self._line], [], [], START_SECONDS_MAX)[0], "the warm process does not fork"
+        assert ready_files([self._line.fileno()], START_SECONDS_MAX), "the warm process does not fork"
         self.pid = int(self._line.recv(PID_BYTES))
 
     def poll(self) -> int | None:
@@ -153,7 +164,7 @@ class ForkedProcess:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None and not select.select([self._line], [], [], timeout)[0]:
+        if self.returncode is None and not ready_files([self._line.fileno()], timeout):
             raise subprocess.TimeoutExpired("a forked process", timeout or 0)
         with self._lock:
             if self.returncode is None:
@@ -278,7 +289,7 @@ def _warm() -> _Warm:
 @cache
 def _warmed() -> _Warm:
     ours, door = _begun()
-    assert select.select([ours], [], [], START_SECONDS_MAX)[0], "the warm process does not begin"
+    assert ready_files([ours.fileno()], START_SECONDS_MAX), "the warm process does not begin"
     names = ours.recv(REQUEST_BYTES_MAX)
     assert names, "the warm process has ended; see its standard error"
     return _Warm(ours, door, frozenset(json.loads(names)))
@@ -320,11 +331,10 @@ def serve(listening: int, door: str) -> None:
     requests.send(json.dumps(names).encode())
     forks = _Forks()
     while True:
-        watched: list[int | socket.socket] = [requests, listener, *forks.files]
-        ready = select.select(watched, [], [])[0]
+        ready = ready_files([requests.fileno(), listener.fileno(), *forks.files], None)
         forks.settle(ready)
         for each in (requests, listener):
-            if each not in ready:
+            if each.fileno() not in ready:
                 continue
             caller = each if each is requests else each.accept()[0]
             request, files, _, _ = socket.recv_fds(caller, REQUEST_BYTES_MAX, FILES)
@@ -366,7 +376,7 @@ class _Forks:
             self._bound[line.fileno()] = pid
         _tell(line, pid)
 
-    def settle(self, ready: Sequence[int | socket.socket]) -> None:
+    def settle(self, ready: Container[int]) -> None:
         """Tell the ends of those that have ended; end those whose line has."""
         for ended in [each for each in self._lines if each in ready]:
             pid, line = self._lines.pop(ended)

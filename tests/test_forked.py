@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import Project
-from tests.forked import ForkedProcess, fork_request, forks
+from tests.forked import START_SECONDS_MAX, ForkedProcess, fork_request, forks
 from tests.pids import alive, until_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
@@ -151,6 +152,35 @@ def test_who_is_killed_before_it_can_ask_harms_nobody(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
         killed.connect(door)
     assert subprocess.run(command, capture_output=True, check=True, timeout=SECONDS_MAX).stdout == b"here\n"
+
+
+MANY_FILES = """
+import os, resource, sys
+from pathlib import Path
+from tests.forked import Forked
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2_048), most))
+while os.open(os.devnull, os.O_RDONLY) < 1_100:
+    pass
+forked = Forked("holdfast", ["lsit"], dict(os.environ), Path.cwd(), apart=True, errors="strict")
+assert forked.stdout.fileno() > 1_100
+assert forked.poll() in (None, 2)
+sys.exit(forked.wait(90))
+"""
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2_048, reason="a process may not open so many files"
+)
+def test_a_process_with_more_than_a_thousand_files_forks_too() -> None:
+    root = Path(__file__).parents[1]
+    environment = {**ENV, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", MANY_FILES]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=START_SECONDS_MAX
+    )
+    assert ended.returncode == 2, ended.stderr
 
 
 class Untold(ForkedProcess):

@@ -5,6 +5,7 @@ Long ones are read page by page. What was read of a run that has ended never cha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ class RunSource:
 
     Nor has one that `is_paused` a state that anybody could tell.
     """
+    ended_as: str = ""
+    """How the server ended it (`terminated`, `timed_out`) where its state does not know; empty for any other run."""
 
     @property
     def source(self) -> Source:
@@ -103,13 +106,15 @@ class RunSource:
     async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
         client = holdfast
         found = await described_run(client.temporal, execution_id)
-        run = cls(holdfast, execution_id, listed=summary(found))
+        listed = summary(found)
+        run = cls(holdfast, execution_id, listed=listed)
         if is_paused(found):  # then no worker is asked
-            return cls(holdfast, execution_id, listed=run.listed, begun=False)
+            return dataclasses.replace(run, begun=False)
         if found.status is WorkflowExecutionStatus.COMPLETED:
-            return _with_state(run, await client.state(execution_id))
+            return dataclasses.replace(run, state=await client.state(execution_id))
         head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
-        return cls(holdfast, execution_id, listed=run.listed, begun=head.execution is not None)
+        ended_as = "" if listed.closed_at is None or head.status.is_terminal else listed.status
+        return dataclasses.replace(run, begun=head.execution is not None, ended_as=ended_as)
 
     async def whole(self) -> AgentState:
         """Return the whole state. Raises ServerUnavailable."""
@@ -117,7 +122,13 @@ class RunSource:
 
     async def debug(self) -> dict[str, Any]:
         """Return the few facts one asks for first. Raises ServerUnavailable."""
-        return self.state.debug() if self.state else await self.holdfast.debug(self.execution_id)
+        facts = self.state.debug() if self.state else await self.holdfast.debug(self.execution_id)
+        return {**facts, "status": self.ended_as or facts["status"]}
+
+    def at_end(self, state: AgentState) -> AgentState:
+        """Return the state with its clock stopped where the server ended the run; any other as it is."""
+        closed_at = self.listed.closed_at if self.listed is not None and self.ended_as else None
+        return state if closed_at is None else replace(state, updated_at=closed_at)
 
     async def waiting_below(self) -> WaitingCalls:
         """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
@@ -245,11 +256,6 @@ class RunSource:
 
     def _handle(self, run_id: str) -> WorkflowHandle[Any, Any]:
         return self.holdfast.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)
-
-
-def _with_state(run: RunSource, state: AgentState) -> RunSource:
-    """Return the run with its last state."""
-    return RunSource(run.holdfast, run.execution_id, state, run.listed, run.record)
 
 
 def _layout(page: StatePage) -> tuple[object, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Generator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -64,6 +66,7 @@ class OwnServer:
         os.kill(self.pid, signal.SIGKILL)
         while self.server.alive:
             time.sleep(0.01)
+        self.server.stop()  # what is left of it in this process: the port of its Web UI, with a thread and its files
 
     def start_again(self) -> None:
         port = int(self.address.rpartition(":")[2])
@@ -75,6 +78,19 @@ def own(tmp_path: Path) -> Generator[OwnServer]:
     own = OwnServer(tmp_path / "server")
     yield own
     own.server.stop()
+
+
+def test_a_killed_server_leaves_nothing_in_the_process_that_started_it(own: OwnServer) -> None:
+    web = urlsplit(own.server.address.ui)
+    assert web.hostname is not None
+    assert web.port is not None
+    place = (web.hostname, web.port)
+    socket.create_connection(place, 30).close()
+    own.kill()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, 30)
+    own.start_again()
+    assert own.server.alive
 
 
 @pytest.mark.slow

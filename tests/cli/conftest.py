@@ -1,4 +1,7 @@
-"""The user's folder with one `holdfast dev` for all tests here that do not stop it, and a fake endpoint behind it."""
+"""The user's folder with one `holdfast dev` for all tests here that do not stop it, and a fake endpoint behind it.
+
+Where HOLDFAST_TEST_ADDRESS names a server, one `holdfast worker` for it; `embedded_only` tests are left out then.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.failing import Failing, begun
@@ -35,14 +38,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def project(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(endpoint: str, built: Path, named_server: str | None, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The user's folder; its commands are forked."""
-    return Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built)
+    return Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built, named_server)
 
 
 @pytest.fixture(scope="session")
 def dev(project: Project) -> Generator[Running]:
-    """`holdfast dev` in `project`, for everybody: do not stop it."""
+    """`holdfast dev` in `project`, or `holdfast worker` for a named server, for everybody: do not stop it."""
     with project.dev() as dev:
         yield dev
 
@@ -50,14 +53,13 @@ def dev(project: Project) -> Generator[Running]:
 @pytest.fixture
 def client(project: Project) -> Holdfast:
     """What a program would use: to set the stage and to look, in milliseconds, at what the command line did."""
-    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    return asyncio.run(Holdfast.connect(settings))
+    return asyncio.run(Holdfast.connect(project.settings))
 
 
 @pytest.fixture
-def own(endpoint: str, built: Path, tmp_path: Path) -> Project:
+def own(endpoint: str, built: Path, named_server: str | None, tmp_path: Path) -> Project:
     """A project for one test, nothing running in it."""
-    return Project.at(tmp_path / "project", endpoint, built)
+    return Project.at(tmp_path / "project", endpoint, built, named_server)
 
 
 @pytest.fixture(scope="session")

@@ -18,19 +18,24 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import pytest
 
 from holdfast.client import Settings
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
 from tests.forked import Forked, fork_request, forks
-from tests.server_credentials import CREDENTIALS
+from tests.server_credentials import ADDRESS, CREDENTIALS
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
 READY = "worker ready"
 KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 """What our own environment may tell the program; nothing of Temporal, OpenAI or ours."""
+
+embedded_only = pytest.mark.skipif(
+    ADDRESS is not None, reason="it is about `holdfast dev` and its server; HOLDFAST_TEST_ADDRESS names another"
+)
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or needs the death signal")
 
@@ -182,16 +187,28 @@ class Project:
     program: Path = HOLDFAST
     warm: bool = True
     """Whether its commands are forked where their environment allows that; see `tests/forked.py`."""
+    address: str | None = None
+    """Where the server is that HOLDFAST_TEST_ADDRESS names; none where `dev` starts one."""
 
     @classmethod
-    def at(cls, folder: Path, endpoint: str, built: Path | None = None) -> Project:
-        """Copy the project to `folder`, and a data directory `built` before into it; its models are at `endpoint`."""
+    def at(cls, folder: Path, endpoint: str, built: Path | None = None, address: str | None = None) -> Project:
+        """Copy the project to `folder`, and a data directory `built` before into it; its models are at `endpoint`.
+
+        With an `address`, its commands use the server there, on a task queue that no other project has.
+        """
         shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        if built is not None:
+        if built is not None and address is None:
             shutil.copytree(built, folder / "data")
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         own = {"HOLDFAST_DATA_DIR": str(folder / "data"), "HOLDFAST_MODEL": "scripted", "OPENAI_BASE_URL": endpoint}
-        return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"})
+        if address is not None:
+            own |= {**CREDENTIALS, "TEMPORAL_ADDRESS": address, "HOLDFAST_TASK_QUEUE": f"cli-{uuid4()}"}
+        return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"}, address=address)
+
+    @property
+    def settings(self) -> Settings:
+        """What a client of the same server and folder is given."""
+        return Settings.from_environment(self.env, address=self.address, agents_dir=self.folder / "agents")
 
     def where(self, *without: str, **env: str) -> Project:
         """Return the same folder with other variables."""
@@ -260,8 +277,12 @@ class Project:
 
     @contextlib.contextmanager
     def dev(self, *arguments: str) -> Generator[Running]:
-        """Run `holdfast dev` on free ports; its worker serves when the block begins, nothing is left after it."""
-        command = ("dev", "--port", "0", "--ui-port", "0", "--import", "my_tools", *arguments)
+        """Run `holdfast dev` on free ports; its worker serves when the block begins, nothing is left after it.
+
+        Where the project is on a named server, run `holdfast worker` there.
+        """
+        program = ("dev", "--port", "0", "--ui-port", "0") if self.address is None else ("worker",)
+        command = (*program, "--import", "my_tools", *arguments)
         with self.started(*command) as dev:
             dev.heard(READY)
             try:

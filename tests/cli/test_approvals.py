@@ -126,6 +126,25 @@ def test_a_run_that_the_server_has_ended_is_shown_so(project: Project, client: H
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("view", ["--transcript", "--steps", "--events", "--debug"])
+def test_each_view_of_a_run_that_the_server_has_ended_says_so(
+    project: Project, client: Holdfast, waiting: str, view: str
+) -> None:
+    told = "the server has ended this run"
+    assert told not in project.run("show", waiting, view).err
+    asyncio.run(client.temporal.get_workflow_handle(waiting).terminate(reason="enough"))
+    plain, as_json = project.both("show", waiting, view)
+    assert (plain.code, as_json.code) == (0, 0)
+    assert f"{told} (terminated): it is shown as it was left" in plain.err
+    assert f"{told} (terminated): it is shown as it was left" in as_json.err
+    if view == "--steps":
+        assert plain.out.splitlines()[-1].startswith("terminated, "), plain.out
+        assert project.run("show", waiting, view).out == plain.out, "its clock stands still"
+    if view == "--debug":
+        assert as_json.document["status"] == "terminated"
+
+
+@pytest.mark.slow
 def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other(
     project: Project, client: Holdfast, waiting: str
 ) -> None:

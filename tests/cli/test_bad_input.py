@@ -6,19 +6,20 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from tests.cli.failing import Failing
-from tests.cli.program import Ended, Project, start_id
+from tests.cli.program import Ended, Project, embedded_only, start_id
 
 pytestmark = pytest.mark.temporal
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 QUESTION = "what is six times seven?"
-QUEUE = "refused-"
+QUEUE = f"refused-{uuid4()}-"
 """How the task queues of refused commands begin: a run on one of them should not be there."""
 
 BROKEN: Mapping[str, bytes] = {
@@ -242,6 +243,7 @@ def test_an_id_in_use_is_told_in_one_line(here: Project) -> None:
     check_json(as_json, plain)
 
 
+@embedded_only
 @pytest.mark.parametrize("option", ["--port", "--ui-port"])
 def test_a_port_in_use_is_told_in_one_line_and_no_server_is_started(own: Project, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -270,6 +272,7 @@ def test_a_module_that_cannot_be_served_is_told_in_one_line(here: Project, modul
         assert words.casefold() in line.casefold()
 
 
+@embedded_only
 @pytest.mark.slow
 def test_dev_tells_what_its_worker_cannot_serve_and_leaves_no_server(own: Project) -> None:
     plain, as_json = own.both(*DEV, "--import", "nowhere")
@@ -287,7 +290,7 @@ def test_a_key_file_that_is_not_there_is_told_in_one_line(here: Project) -> None
 
 async def test_none_of_them_has_started_a_run(here: Project) -> None:
     control = await asyncio.to_thread(start_id, here, "assistant", "--task-queue", f"{QUEUE}not")
-    client = await Holdfast.connect(Settings(data_dir=here.folder / "data"))
+    client = await Holdfast.connect(here.settings)
     found: set[str] = set()
     while control not in found:  # the listing follows the start a little later
         found = {each.id async for each in client.temporal.list_workflows(f"TaskQueue STARTS_WITH '{QUEUE}'")}

@@ -145,6 +145,8 @@ def test_colours_are_for_terminals_that_want_them(project: Project, dev: Running
 
 def address(project: Project) -> str:
     """Return where the project's server is."""
+    if project.address is not None:
+        return project.address
     from holdfast.connection.data_directory import running_server  # noqa: PLC0415  # only here
 
     found = running_server(project.folder / "data")

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.core.base.errors import ExecutionFailed
 from tests.cli.calls import AWAY, NOBODY, OLD, calls, said
 from tests.cli.page import rows
@@ -41,7 +41,7 @@ AT_ONCE = 3
 
 async def _stage(project: Project, folder: Path) -> dict[str, tuple[str, ...]]:
     """Return what the words in the table stand for, all of it there."""
-    client = await Holdfast.connect(Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents"))
+    client = await Holdfast.connect(project.settings)
     holdfast = client
     agent, idle, closed = (holdfast.agent(str(uuid4()), "clerk") for _ in range(3))
     waiting = await client.start("careful", "hello")
@@ -57,7 +57,7 @@ async def _stage(project: Project, folder: Path) -> dict[str, tuple[str, ...]]:
 
 async def _cleared(project: Project, waiting: str) -> None:
     """Stop the run that waits, and return when it is listed no more: other tests list what waits, too."""
-    client = await Holdfast.connect(Settings(data_dir=project.folder / "data"))
+    client = await Holdfast.connect(project.settings)
     await client.stop(waiting, "the test is over")
     await client.result(waiting)
     until = monotonic() + 90

@@ -15,7 +15,7 @@ import pytest
 from holdfast.connection.data_directory import running_server
 from holdfast.core.base.errors import InvalidInput, PayloadRefused, PortTaken
 from holdfast.storage.keys import KeyRing
-from tests.cli.program import HOLDFAST, Project
+from tests.cli.program import HOLDFAST, Project, embedded_only
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105  # of nothing real
 QUESTION = "what is six times seven?"
@@ -41,6 +41,7 @@ def test_a_key_file_is_made_once(here: Project) -> None:
     assert [key.id for key in KeyRing.read(here.folder / "keys").keys] == ["first"]
 
 
+@embedded_only
 @pytest.mark.slow
 @pytest.mark.temporal
 def test_an_encrypted_run_is_read_with_the_key_or_through_the_codec_server(own: Project) -> None:

@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.cli.page import examples, keys
-from tests.cli.program import READY, Project, Running, Watched, children, linux_only, server_of, start_id, worker_of
+from tests.cli.program import (
+    READY,
+    Project,
+    Running,
+    Watched,
+    children,
+    embedded_only,
+    linux_only,
+    server_of,
+    start_id,
+    worker_of,
+)
 
-pytestmark = pytest.mark.temporal
+pytestmark = [pytest.mark.temporal, embedded_only]
 
 DEV = ("dev", "--port", "0", "--ui-port", "0")
 NAPPING_SECONDS_MAX = 90

@@ -24,7 +24,7 @@ from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import say
 from tests.cli.doctor_findings import PATIENCE_SECONDS, by_check, levels, looked, once_found, once_sound
 from tests.cli.page import examples, rows
-from tests.cli.program import KEPT, Project, Running
+from tests.cli.program import KEPT, Project, Running, embedded_only
 from tests.cli.terminal import terminal
 from tests.serving import Serve
 
@@ -48,6 +48,7 @@ def silent() -> Generator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
+@embedded_only
 def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves
     as_json = once_sound(lambda: project.run("doctor", "--json"))
     plain = once_sound(lambda: project.run("doctor"))

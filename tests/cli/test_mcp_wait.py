@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Generator
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Holdfast
 from tests.cli.program import Project, Running, start_id
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
 WHY = "the MCP server 'broken'"
 
@@ -26,9 +28,11 @@ class Broken:
 
 
 @pytest.fixture(scope="module")
-def broken(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Broken]:
+def broken(
+    endpoint: str, built: Path, named_server: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Broken]:
     """It is shared: each test has runs of its own."""
-    own = Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built)
+    own = Project.at(tmp_path_factory.mktemp("broken") / "project", endpoint, built, named_server)
     command = json.dumps([sys.executable, "-c", "import sys; sys.exit(7)"])
     (own.folder / "mcp.yaml").write_text(f"servers:\n  broken:\n    command: {command}\n")
     (own.folder / "agents" / "asker.yaml").write_text("name: asker\nsystem_prompt: Be brief.\nmcp: [broken]\n")
@@ -75,3 +79,19 @@ def test_a_run_that_has_not_begun_is_shown_with_what_it_waits_for_and_can_be_sto
     assert (exported.code, "has not begun yet" in exported.err) == (2, True)
     assert project.run("stop", id_).code == 0
     assert project.run("watch", id_).code == 3
+
+
+@pytest.mark.slow
+def test_a_run_that_the_server_has_ended_before_it_began_is_shown_so(broken: Broken) -> None:
+    project = broken.project
+    id_ = start_id(project, "asker")
+
+    async def terminate() -> None:
+        holdfast = await Holdfast.connect(project.settings)
+        await holdfast.temporal.get_workflow_handle(id_).terminate(reason="enough")
+
+    asyncio.run(terminate())
+    for view in ((), ("--steps",)):
+        plain, as_json = project.both("show", id_, *view)
+        assert plain.out == "the server has ended this run (terminated): it had not begun yet\n"
+        assert as_json.document == {"execution_id": id_, "status": "terminated"}

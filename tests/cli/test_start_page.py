@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.connection.data_directory import running_server
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.cli.program import HOLDFAST, Project
+from tests.cli.program import HOLDFAST, Project, embedded_only
 from tests.cli.terminal import ENTER, terminal
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
@@ -40,6 +40,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
+@embedded_only
 @pytest.mark.slow
 @pytest.mark.temporal
 @pytest.mark.timeout(180)

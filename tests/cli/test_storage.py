@@ -24,9 +24,9 @@ from holdfast.storage.parts import EncodedParts
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.cli.page import examples, keys
-from tests.cli.program import Project
+from tests.cli.program import Project, embedded_only
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.temporal, embedded_only, pytest.mark.timeout(600)]
 
 PARTS = 3
 """So many long results has each run."""

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from tests.cli.program import HOLDFAST, Project, Running, linux_only
+from tests.cli.program import HOLDFAST, Project, Running, embedded_only, linux_only
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
@@ -23,7 +24,7 @@ BROKEN_PIPE = 141
 QUESTION = "what is six times seven?"
 PRINTING = [
     *(("list",), ("list", "--json"), ("show", "ID"), ("run", "assistant", QUESTION)),
-    *(("record", "ID"), ("tree", "ID"), ("send", "5e2b1c7a-0d7f-4c39-9a4e-1f0f8a2b6c11", "one", "--agent", "clerk")),
+    *(("record", "ID"), ("tree", "ID"), ("send", "NEW", "one", "--agent", "clerk")),
 ]
 
 
@@ -36,7 +37,8 @@ def finished(project: Project, dev: Running) -> str:  # noqa: ARG001  # it serve
 
 def into(project: Project, command: tuple[str, ...], output: int, finished: str) -> tuple[int, str]:
     """Run a command whose standard output is `output`; return its exit code and what it said on standard error."""
-    words = [finished if word == "ID" else word for word in command]
+    ids = {"ID": finished, "NEW": str(uuid4())}
+    words = [ids.get(word, word) for word in command]
     done = subprocess.run(
         [HOLDFAST, *words],
         cwd=project.folder,
@@ -101,6 +103,7 @@ def test_a_plain_locale_shows_every_character_or_an_escape(project: Project, env
     assert (shown.code, shown.err) == (0, "")
 
 
+@embedded_only
 @pytest.mark.slow
 def test_nothing_but_the_path_is_needed(project: Project) -> None:
     bare = project.where(*(name for name in project.env if name != "HOLDFAST_DATA_DIR"), PATH="/usr/bin:/bin")

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.view.server_overview import overview
@@ -46,8 +46,7 @@ async def ended(client: Holdfast, execution_id: str, agent_id: str) -> None:
 
 @pytest.mark.slow
 def test_top_prints_once_what_is_under_way(project: Project) -> None:
-    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    client, agent_id = asyncio.run(Holdfast.connect(settings)), str(uuid4())
+    client, agent_id = asyncio.run(Holdfast.connect(project.settings)), str(uuid4())
     execution_id, of_agent = asyncio.run(at_work(client, agent_id))
     plain, as_json = project.both("top", "--query", below(execution_id, agent_id))
     asyncio.run(ended(client, execution_id, agent_id))

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from temporalio.common import SearchAttributeKey
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Holdfast
 from holdfast.core.conversation.amounts import dollars, no_price, refused_price, short_dollars
 from holdfast.core.wire import search_attributes
 from tests.cli.page import examples, keys
@@ -69,7 +69,7 @@ def run(project: Project, agents: Path, agent: str, *options: str) -> Ended:
 def paid(project: Project, dev: Running, agents: Path) -> Paid:  # noqa: ARG001  # it serves the run
     ended = run(project, agents, "payer")
     assert (ended.code, ended.err) == (0, ""), ended
-    client = asyncio.run(Holdfast.connect(Settings(data_dir=project.folder / "data")))
+    client = asyncio.run(Holdfast.connect(project.settings))
     return Paid(project, client, ended.document)
 
 

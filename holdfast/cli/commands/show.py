@@ -17,7 +17,6 @@ from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import replace
 from holdfast.core.wire.contracts import PageRequest
 from holdfast.core.wire.execution_events import AnyObserved
 
@@ -29,6 +28,8 @@ MESSAGES_ALONE: Final = PageRequest(steps_total=0)
 STEPS_ALONE: Final = PageRequest(messages_total=0)
 
 RECONSTRUCTED: Final = "no worker can report the run's events any more: these are reconstructed from its state"
+
+ENDED: Final = "the server has ended this run ({})"
 
 
 @with_server()
@@ -121,6 +122,8 @@ async def _show(settings: Settings, id_: str, view: str | None, *, full: bool, a
         return
     if run.source == "record":
         output.hint("the server has forgotten this run, or no worker answers for it: read from its record")
+    if run.ended_as:
+        output.hint(f"{ENDED.format(run.ended_as)}: it is shown as it was left")
     match view:
         case "transcript":
             await _transcript(run, full=full, as_json=as_json)
@@ -155,10 +158,9 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
             await run.awaited_workers(),
             await pending_calls.or_hint(run.waiting_below()),
         )
-    status = ""
-    if not state.status.is_terminal and run.listed is not None and run.listed.closed_at is not None:
-        status = run.listed.status  # the server ended it, which the state does not know: its time goes on
-        state, below = replace(state, updated_at=run.listed.closed_at), None
+    state = run.at_end(state)
+    if run.ended_as:
+        below = None
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if limited is not None:
@@ -167,11 +169,11 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
             waits["workers_awaited"] = [to_dict(each) for each in awaited]
         if below:
             waits["subagents_waiting"] = [output.json_line(each) for each in below]
-        ended = {"status": status} if status else {}
+        ended = {"status": run.ended_as} if run.ended_as else {}
         output.as_json({**output.outcome(state), **ended, **waits, "state": state.to_dict()})
     else:
         page = await page_of(holdfast, execution_id) if run.record is None else None
-        output.whole(state, page, agent=run.agent, status=status)
+        output.whole(state, page, agent=run.agent, status=run.ended_as)
         pending_calls.print_waiting(below)
         for each in awaited:
             output.say(f"{each.tool} {each.line}")
@@ -188,6 +190,10 @@ async def _not_begun(run: RunSource, *, as_json: bool) -> None:
 
     if run.is_paused and run.listed is not None:
         output.as_json(output.json_line(run.listed)) if as_json else output.say(str(paused(run.execution_id)))
+        return
+    if run.ended_as:
+        line = {"execution_id": run.execution_id, "status": run.ended_as}
+        output.as_json(line) if as_json else output.say(f"{ENDED.format(run.ended_as)}: it had not begun yet")
         return
     wait = await run.model_wait()
     if as_json:
@@ -248,7 +254,7 @@ async def _steps(run: RunSource, *, as_json: bool) -> None:
     if under_way is not None:
         output.as_json(under_way.model_dump(mode="json")) if as_json else table.show(under_way)
     if not as_json and head is not None:
-        table.end(head)
+        table.end(run.at_end(head), status=run.ended_as)
 
 
 async def _events(run: RunSource, *, as_json: bool) -> None:

@@ -96,15 +96,16 @@ class Steps:
         if len(self._rows) >= ROWS_AT_ONCE:
             self._print()
 
-    def end(self, head: AgentState) -> None:
-        """Print what is left, and what all of them took."""
+    def end(self, head: AgentState, *, status: str = "") -> None:
+        """Print what is left, and what all of them took; `status` is how the server ended the run, if it did."""
         self._print()
         if not self._printed:
             hint("no step has begun yet")
             return
         elapsed = head.execution_duration
         spent = tokens(head.usage, head.cost, unpriced_of(head))
-        total = f"{head.status.replace('_', ' ')}, {spent}, {duration(elapsed.total_seconds() if elapsed else None)}"
+        how = (status or head.status).replace("_", " ")
+        total = f"{how}, {spent}, {duration(elapsed.total_seconds() if elapsed else None)}"
         console().print(f"[dim]{escape(total)}[/dim]")
 
     def _print(self) -> None:
