@@ -99,7 +99,7 @@ async def settled_by(rates: Iterable[float]) -> Settling:
     [
         ([84.0, 60.0, 35.0, 17.0, 16.0, 99.0], 5),
         ([50.0, 50.0, 99.0], 2),
-        ([50.0, 44.0, 50.0, 47.0, 99.0], 4),
+        ([50.0, 30.0, 50.0, 45.0, 99.0], 4),
         ([30.0, 0.1, QUIET_COMMITS_PER_SECOND * 0.9, 99.0], 3),
     ],
     ids=["falls", "steady from the start", "scatters", "quiet"],
