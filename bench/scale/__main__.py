@@ -59,6 +59,10 @@ async def _throughput(options: argparse.Namespace, measured: Circumstances) -> F
         if isinstance(each, Window):
             windows[shards] = each
             say(f"{shards} shards without work: {each.cores}")
+            if (settling := each.settling) is not None:
+                how = "steady" if settling.settled else "not steady"
+                rates = ", ".join(f"{rate:.1f}" for rate in settling.commits_per_second)
+                say(f"{how} after {settling.seconds:.0f} s, commits/s: {rates}; then {each.commits_per_second:.1f}")
         else:
             cells.append(each)
             pace = f"{each.steps_per_second:.1f} steps/s, p95 {each.step_ms.p95:.0f} ms"

@@ -95,7 +95,7 @@ def events(postgres: Postgres) -> int:
 
 
 def done(postgres: Postgres) -> Done:
-    """Return what it has done so far, a second late at the most: sessions report that often."""
+    """Return what it has done so far; commits are counted up to 10 s late, when their session reports them."""
     statement = (
         "SELECT sum(xact_commit)::bigint, (SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint) "
         "FROM pg_stat_database"

@@ -120,6 +120,21 @@ class Memory(Figures):
     workers: tuple[int, ...]
 
 
+class Settling(Figures):
+    """How the commits of a cluster that has just started became steady, or did not."""
+
+    window_seconds: float
+    commits_per_second: tuple[float, ...]
+    """In each window, one after the other."""
+    settled: bool
+    """Whether the last two were alike."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it was watched."""
+        return self.window_seconds * len(self.commits_per_second)
+
+
 class Window(Figures):
     """What a cluster does in some seconds in which nobody asks it for anything."""
 
@@ -127,6 +142,8 @@ class Window(Figures):
     cores: dict[str, float]
     commits_per_second: float
     log_bytes_per_second: float
+    settling: Settling | None = None
+    """What came before; None where it was not watched."""
 
 
 class Throughput(Figures):

@@ -248,7 +248,10 @@ def _told(measured: Circumstances) -> list[str]:
 def _window(each: Window) -> str:
     server = sum(each.cores[role] for role in SERVER)
     cores = f"{server:.2f} cores of the server, {each.cores['PostgreSQL']:.2f} of PostgreSQL"
-    return f"{cores}, {each.commits_per_second:.0f} commits/s"
+    text = f"{cores}, {each.commits_per_second:.0f} commits/s"
+    if (settling := each.settling) is not None and not settling.settled:
+        text += f" (not steady within {settling.seconds:.0f} s)"
+    return text
 
 
 def _requests(kinds: dict[str, float]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from bench.scale.database import done
-from bench.scale.figures import Cell, Window
+from bench.scale.figures import Cell, Settling, Window
 from bench.scale.ground import Ground, set_ground
 from bench.scale.step_times import read, spread
 from bench.stage import HoldfastRuns, fresh_id
@@ -19,7 +20,18 @@ WORKERS: Final = (1, 2, 4)
 RUNS: Final = 40
 STEPS: Final = 15
 PAGE_BYTES: Final = 2_048
-WINDOW_SECONDS: Final = 10.0
+WINDOW_SECONDS: Final = 60.0
+SETTLE_WINDOW_SECONDS: Final = 30.0
+"""Commits without work come in bursts, and are reported up to 10 s late: of windows of 10 s one had eight times as many
+as the next."""
+
+SETTLE_WINDOWS_MAX: Final = 10
+STEADY_RATIO_MAX: Final = 0.25
+"""Two windows are alike where their commits differ by less than this share of the larger."""
+
+QUIET_COMMITS_PER_SECOND: Final = 30.0
+"""Below it two windows are alike, however they differ: 16 shards without work had 9 to 26 in windows of 10 s."""
+
 WARM_UP: Final = Task(steps=2, page_bytes=PAGE_BYTES)
 WARM_UP_RUNS: Final = 4
 """For each worker."""
@@ -28,15 +40,38 @@ WARM_UP_RUNS: Final = 4
 async def clusters(
     shards: Sequence[int], workers: Sequence[int], runs: int, steps: int
 ) -> AsyncIterator[tuple[int, Window | Cell]]:
-    """Measure every combination, with a new cluster for each number of shards, which is first left alone."""
+    """Measure every combination, with a new cluster for each number of shards, which first settles."""
     for each in shards:
         async with set_ground(each) as ground:
-            alone = await window(ground, WINDOW_SECONDS)
+            settling = await settled(partial(_commits_per_second, ground))
+            alone = (await window(ground, WINDOW_SECONDS)).model_copy(update={"settling": settling})
             yield each, alone
             for count in sorted(workers):
                 while len(ground.workers) < count:
                     await ground.add_worker()
                 yield each, await cell(ground, each, runs, steps, alone)
+
+
+async def settled(commits_per_second: Callable[[], Awaitable[float]]) -> Settling:
+    """Measure windows of SETTLE_WINDOW_SECONDS until two in a row are alike, SETTLE_WINDOWS_MAX of them at most.
+
+    `commits_per_second` measures one window.
+    """
+    rates, alike = [await commits_per_second()], False
+    while not alike and len(rates) < SETTLE_WINDOWS_MAX:
+        rates.append(await commits_per_second())
+        alike = are_alike(rates[-2], rates[-1])
+    return Settling(window_seconds=SETTLE_WINDOW_SECONDS, commits_per_second=tuple(rates), settled=alike)
+
+
+def are_alike(one: float, other: float) -> bool:
+    """Return whether two windows, by their commits per second, say the same."""
+    low, high = sorted((one, other))
+    return high < QUIET_COMMITS_PER_SECOND or high - low < STEADY_RATIO_MAX * high
+
+
+async def _commits_per_second(ground: Ground) -> float:
+    return (await window(ground, SETTLE_WINDOW_SECONDS)).commits_per_second
 
 
 async def window(ground: Ground, seconds: float) -> Window:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from bench.scale.bucket import folder_of
 from bench.scale.crowd import most_at_once
 from bench.scale.database import Held, grown
-from bench.scale.figures import Circumstances, Idle, Left, Measured, Memory, Window
-from bench.scale.page import PAGE, marks, sections, table, written
+from bench.scale.figures import Circumstances, Idle, Left, Measured, Memory, Settling, Throughput, Window
+from bench.scale.page import CPU, PAGE, marks, sections, table, written
 from bench.scale.process_trees import TICKS, ProcessFacts, parsed, processes, tree
 from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, KINDS, Coefficients, cached_bytes, session_bytes, size
 from bench.scale.step_times import Spread, spread, times_of
-from bench.scale.throughput import per_step
+from bench.scale.throughput import QUIET_COMMITS_PER_SECOND, SETTLE_WINDOWS_MAX, per_step, settled
 from holdfast.core.wire.contracts import INFERENCE_ACTIVITY
 
 
@@ -82,6 +83,52 @@ def test_processor_time_is_told_per_step_without_what_a_cluster_takes_anyway() -
         "history": 100.0,
         "workers": 0.0,
     }
+
+
+async def settled_by(rates: Iterable[float]) -> Settling:
+    following = iter(rates)
+
+    async def commits_per_second() -> float:
+        return next(following)
+
+    return await settled(commits_per_second)
+
+
+@pytest.mark.parametrize(
+    ("rates", "needed"),
+    [
+        ([84.0, 60.0, 35.0, 17.0, 16.0, 99.0], 5),
+        ([50.0, 50.0, 99.0], 2),
+        ([50.0, 30.0, 50.0, 45.0, 99.0], 4),
+        ([30.0, 0.1, QUIET_COMMITS_PER_SECOND * 0.9, 99.0], 3),
+    ],
+    ids=["falls", "steady from the start", "scatters", "quiet"],
+)
+async def test_a_cluster_has_settled_when_two_windows_in_a_row_are_alike(rates: list[float], needed: int) -> None:
+    settling = await settled_by(rates)
+    assert settling.settled
+    assert list(settling.commits_per_second) == rates[:needed]
+
+
+async def test_a_cluster_that_does_not_settle_is_measured_anyway_and_the_page_says_so() -> None:
+    settling = await settled_by(cycle([80.0, 20.0]))
+    assert not settling.settled
+    assert len(settling.commits_per_second) == SETTLE_WINDOWS_MAX
+    alone = WINDOW.model_copy(update={"cores": dict.fromkeys(CPU, 0.0), "settling": settling})
+    assert f"(not steady within {settling.seconds:.0f} s)" in page_of(alone)
+    assert "not steady" not in page_of(alone.model_copy(update={"settling": None}))
+
+
+async def test_a_cluster_that_settles_in_the_last_window_has_settled() -> None:
+    falling = [10.0 * 2 ** (SETTLE_WINDOWS_MAX - number) for number in range(SETTLE_WINDOWS_MAX - 1)]
+    settling = await settled_by([*falling, falling[-1]])
+    assert settling.settled
+    assert len(settling.commits_per_second) == SETTLE_WINDOWS_MAX
+
+
+def page_of(alone: Window) -> str:
+    measured = Throughput(measured=IDLE.measured, cells=(), idle={16: alone})
+    return sections(Measured(throughput=measured))["throughput"]
 
 
 def test_an_object_belongs_to_the_first_folder_below_the_prefix() -> None:
