@@ -150,7 +150,7 @@ async def serve(
     probe = StorageProbe(objects)
     await probe.write()  # fail now where we cannot: a run that must continue as new would wait for it
     # before the first object: a garbage collection must know of our runs
-    await when_there(partial(register, client, objects), seconds_max=patience, report=_say)
+    probe.expect(await when_there(partial(register, client, objects), seconds_max=patience, report=_say))
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())

@@ -124,7 +124,7 @@ class DoubtfulTasks:
                 if not doubt.is_idle():
                     return
                 recorded = await is_recorded(self._temporal, doubt.workflow_id, doubt.run_id, doubt.started_id)
-        if not recorded:
+        if not recorded and doubt.is_idle():
             with suppress(RuntimeError):  # the worker has ended
                 self._give_up(doubt.run_id)
 

@@ -172,7 +172,7 @@ class ReplayGuard:
         self._live = 0
         """How many activations were no replay: one at most where the run came into the cache for a query."""
         self._doubted = 0
-        """How many there were when the run was last looked up."""
+        """How many there were when the latest was looked up, or brought an update: that comes with a task alone."""
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
@@ -212,6 +212,8 @@ class ReplayGuard:
             self._give_up_after_query(direct=any(job.query_workflow.query_id == DIRECT_QUERY for job in act.jobs))
             return answer
         self._live += not act.is_replaying
+        if any(job.HasField("do_update") for job in act.jobs):
+            self._doubted = self._live
         if not self._is_in_step(act):
             self._tasks.refuse(act.history_length)
             if self._tasks.refusals % REFUSALS_MAX == 0:

@@ -45,6 +45,9 @@ from holdfast.core.wire.records import ExecutionRecord
 Source = Literal["server", "record"]
 """Who told of a run: the Temporal server and its workers, or the record that was kept outside of it."""
 
+FIRST_TASK_EVENTS = 4
+"""A history whose first task has ended has so many events (begun; task scheduled, started, completed), and an end."""
+
 EVENTS_END = 10**9
 """A place behind all events: a page from there on holds none of them and says where they are."""
 
@@ -112,8 +115,14 @@ class RunSource:
             return dataclasses.replace(run, begun=False)
         if found.status is WorkflowExecutionStatus.COMPLETED:
             return dataclasses.replace(run, state=await client.state(execution_id))
-        head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
-        ended_as = "" if listed.closed_at is None or head.status.is_terminal else listed.status
+        has_ended = listed.closed_at is not None
+        if has_ended and found.history_length <= FIRST_TASK_EVENTS:
+            return dataclasses.replace(run, begun=False, ended_as=listed.status)
+        try:
+            head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it
+        except ServerUnavailable as error:
+            raise ServerUnavailable(f"the run has ended ({listed.status}): {error}") if has_ended else error from None
+        ended_as = listed.status if has_ended and not head.status.is_terminal else ""
         return dataclasses.replace(run, begun=head.execution is not None, ended_as=ended_as)
 
     async def whole(self) -> AgentState:

@@ -40,6 +40,12 @@ All workers write the same object, which some buckets take once a second at most
 PROBE: Final = "probe"
 """The object that a worker writes to check its storage."""
 
+LOST: Final = (
+    "{} has neither probe nor {}, which this worker has found or written there: is its volume mounted, is it the same"
+    " bucket? The worker goes on once they are back"
+)
+"""What is said of a storage that was emptied, or exchanged."""
+
 REASON_CHARS_MAX: Final = 500
 """The longest description of a problem."""
 
@@ -136,6 +142,11 @@ class StorageProbe:
         self._objects = objects
         self._clock = clock
         self._written_at: float | None = None
+        self._kept: str | None = None
+
+    def expect(self, name: str) -> None:
+        """Take the name of an object that nobody deletes: without it the storage is another one, or lost."""
+        self._kept = name
 
     async def write(self) -> None:
         """Write the object PROBE, whatever is there. Raises StorageFailed."""
@@ -145,20 +156,26 @@ class StorageProbe:
     async def check(self) -> None:
         """Look whether the object is there; write it if it is not, or if its last write counts no more.
 
-        Raises StorageFailed where it can be neither seen nor written, or written and not seen.
+        A volume that is not mounted any more would take writes, too: so an object that is missing is written only where
+        the one that nobody deletes is there. Raises StorageFailed where that is missing, or PROBE can be neither seen
+        nor written, or written and not seen.
         """
-        if not self._counts() or not await self._is_seen():
+        is_there = await self._is_there(PROBE)
+        if is_there is False and self._kept is not None and await self._is_there(self._kept) is False:
+            raise StorageFailed(LOST.format(self._objects.url, self._kept))
+        if not is_there or not self._counts():
             await self.write()
             await self._objects.has(PROBE)
 
     def _counts(self) -> bool:
         return self._written_at is not None and self._clock() - self._written_at < WRITTEN_SECONDS
 
-    async def _is_seen(self) -> bool:
+    async def _is_there(self, name: str) -> bool | None:
+        """Return whether the object is there; None where the storage does not say."""
         try:
-            return await self._objects.has(PROBE)
+            return await self._objects.has(name)
         except StorageFailed:  # S3 says "denied" of a missing object to those who may not list
-            return False
+            return None
 
 
 class PolledQueue(NamedTuple):
@@ -181,14 +198,14 @@ def polled_queues(workers: Iterable[Worker]) -> tuple[PolledQueue, ...]:
 
 
 async def check_server(client: Client, task_queues: Sequence[PolledQueue]) -> None:
-    """Ask the server for the client's namespace, then for the task queues, all of them at once.
+    """Ask the server for the client's namespace and the task queues, all at once; tell the first failure.
 
     The namespace takes the server's database and our credentials; the frontend's own health check would pass with an
     expired key or a lost database. Each task queue takes the process of its matching service. A worker may ask for
     both: they are read calls in its namespace. Raises ServerUnavailable.
     """
-    await _check_namespace(client)
-    outcomes = await asyncio.gather(*(_check_queue(client, each) for each in task_queues), return_exceptions=True)
+    checks = (_check_namespace(client), *(_check_queue(client, each) for each in task_queues))
+    outcomes = await asyncio.gather(*checks, return_exceptions=True)
     for error in outcomes:
         if error is not None:
             raise error

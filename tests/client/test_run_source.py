@@ -203,6 +203,28 @@ async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
         await RunSource.find(holdfast, str(uuid4()))
 
 
+async def test_a_run_that_the_server_has_ended_before_its_first_task_has_not_begun(settings: Settings) -> None:
+    holdfast = await Holdfast.connect(settings)
+    execution_id = await holdfast.start(SCOUT, "go")
+    await holdfast.temporal.get_workflow_handle(execution_id).terminate()
+    run = await RunSource.find(holdfast, execution_id)
+    assert (run.begun, run.ended_as) == (False, "terminated")
+
+
+async def test_without_a_worker_a_run_that_the_server_has_ended_is_told_to_have_ended(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(play, offer=offer()) as serving:
+        execution_id = await waiting_run(serving)
+        await serving.client.temporal.get_workflow_handle(execution_id).terminate()
+        run = await RunSource.find(serving.client, execution_id)
+        assert (run.begun, run.ended_as) == (True, "terminated")
+    monkeypatch.setattr(workflow_reader, "LOST_TIMEOUT", workflow_reader.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", workflow_reader.ASK_TIMEOUT / 10)
+    with pytest.raises(ServerUnavailable, match=r"the run has ended \(terminated\): no worker answers for"):
+        await RunSource.find(serving.client, execution_id)
+
+
 async def test_a_run_under_way_without_a_worker_is_not_guessed_at(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,11 +137,17 @@ def test_a_collection_reaches_server_and_storage_as_the_workers_do(
 
 
 def test_the_newest_build_can_collect(kustomize: str, tmp_path: Path) -> None:
-    found = composed(kustomize, tmp_path, BUILDS / "workers", ["storage-gc", "temporal-tls"], "nameSuffix: -v3\n")
-    alone = composed(kustomize, tmp_path, BUILDS / "workers", [], "nameSuffix: -v3\n")
+    copied = tmp_path / "kubernetes"
+    shutil.copytree(KUBERNETES, copied)
+    newest = copied / BUILDS.relative_to(KUBERNETES) / "v2"
+    alone = built(kustomize, newest)
+    with (newest / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write("components: [../../../components/storage-gc, ../../../components/temporal-tls]\n")
+    found = built(kustomize, newest)
     [deployment] = of_kind(found, "Deployment")
     assert [deployment] == of_kind(alone, "Deployment"), "its certificates are there once"
     [collecting] = collection(found)["containers"]
+    assert collecting["image"] == container(deployment)["image"] == "registry.example.com/agents/worker:v2"
     assert collecting["envFrom"] == container(deployment)["envFrom"]
     assert {each["name"] for each in container(deployment)["env"]} < {each["name"] for each in collecting["env"]}
 

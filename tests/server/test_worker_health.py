@@ -153,6 +153,26 @@ async def test_a_missing_probe_is_written_again(tmp_path: Path) -> None:
     assert (tmp_path / PROBE).read_bytes() == PROBE.encode()
 
 
+async def test_a_storage_that_is_empty_all_at_once_is_not_written_but_a_problem(tmp_path: Path) -> None:
+    now, stored, registration = [0.0], Stored((tmp_path / "volume").as_uri()), "namespaces/ours"
+    probe = StorageProbe(stored, clock=lambda: now[0])
+    await probe.write()
+    await stored.replace(registration, b"{}")
+    probe.expect(registration)
+    (tmp_path / "volume").rename(tmp_path / "elsewhere")
+    for now[0] in (FRESH_SECONDS, 2 * WRITTEN_SECONDS):
+        with pytest.raises(
+            StorageFailed, match=r"volume has neither probe nor namespaces/ours, .* mounted"
+        ):
+            await probe.check()
+    assert not (tmp_path / "volume").exists(), "nothing was written in its place"
+    (tmp_path / "elsewhere").rename(tmp_path / "volume")
+    await probe.check()
+    (tmp_path / "volume" / PROBE).unlink()
+    await probe.check()
+    assert await stored.has(PROBE), "nobody misses the probe alone"
+
+
 async def test_a_look_that_is_refused_is_a_problem_only_if_the_object_cannot_be_seen_once_written() -> None:
     stored = Stored()
     probe = StorageProbe(stored, clock=lambda: 0.0)

@@ -167,18 +167,49 @@ async def test_a_run_whose_latest_task_is_not_recorded_leaves_the_cache_after_a_
         await until(handle, lambda run: len(run.pending_activities) > 0)
         if tasks > 1:
             opened.set()
-            assert await handle.execute_update(Waiter.count) == 1
-        assert await handle.query(Waiter.updates) == tasks - 1
+            await until(handle, lambda run: "passed" in run.workflow_execution_info.memo.fields)
+        assert await handle.query(Waiter.updates) == 0
         await looked_up.wait()
         if not recorded:
             await until(handle, lambda _: observer.evicted == [str(handle.result_run_id)])
         opened.set()
-        if tasks == 1:
-            assert await handle.execute_update(Waiter.count) == 1
+        assert await handle.execute_update(Waiter.count) == 1
         assert observer.evicted == ([] if recorded else [str(handle.result_run_id)])
         assert await handle.execute_update(Waiter.count) == 2
         assert await handle.result() == 2
     assert failures_in(await handle.fetch_history()) == []
+
+
+async def test_a_run_that_has_got_a_task_while_it_is_looked_up_stays_in_the_cache(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = (await Holdfast.connect(settings)).temporal
+    queue, observer = settings.task_queue, Observer()
+    looking, told, known = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    runner = AgentWorkflowRunner(observer=observer)
+
+    async def found(*_: object) -> bool:
+        looking.set()
+        await told.wait()
+        known.set()
+        return False
+
+    monkeypatch.setattr(workers, "is_recorded", found)
+    monkeypatch.setattr(workers, "LOOK_UP_SECONDS_MAX", SECONDS_MAX)
+    worker = giving_up(Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=runner), runner)
+    async with gate(client, f"{queue}-gate") as opened, worker, asyncio.timeout(SECONDS_MAX):
+        handle: Any = await client.start_workflow(Waiter.run, f"{queue}-gate", id=str(uuid4()), task_queue=queue)
+        await until(handle, lambda run: len(run.pending_activities) > 0)
+        assert await handle.query(Waiter.updates) == 0
+        await looking.wait()
+        opened.set()
+        assert await handle.execute_update(Waiter.count) == 1
+        told.set()
+        await known.wait()
+        assert await handle.query(Waiter.updates) == 1
+        assert observer.evicted == []
+        assert await handle.execute_update(Waiter.count) == 2
+        assert await handle.result() == 2
 
 
 @pytest.mark.slow

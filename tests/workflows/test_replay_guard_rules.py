@@ -395,3 +395,16 @@ def test_a_run_whose_tasks_are_all_recorded_or_that_was_asked_with_one_is_not_lo
     assert run.told(7, signals=1)
     assert run.asked(7, with_task=True), "a query that came with the task"
     assert run.doubts == []
+
+
+def test_an_update_comes_with_a_task_of_the_workers_own_and_is_not_looked_up() -> None:
+    run = Run()
+    assert run.told(3, signals=1, replaying=True)
+    assert run.told(8, updates=1)
+    assert run.asked(8), "the server knows nothing of the task of a refused update"
+    assert run.told(8, updates=1, at=9)
+    assert run.asked(8)
+    assert run.doubts == []
+    assert run.told(12, signals=1)
+    assert run.asked(12)
+    assert [each.started_id for each in run.doubts] == [12]

@@ -17,8 +17,9 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.connection.rpc_errors import refusal, rpc_message, says_away
+from holdfast.connection.temporal_client import CREATE_NAMESPACE
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
-from holdfast.core.base.errors import FormNewer, ObjectMissing, ServerUnreachable
+from holdfast.core.base.errors import FormNewer, ObjectMissing, ServerUnavailable, ServerUnreachable
 from holdfast.core.base.stored_forms import FORMAT, STORE_USER
 from holdfast.storage.object_store import Objects
 
@@ -49,6 +50,9 @@ async def store_user(temporal: TemporalClient, namespace: str | None = None) -> 
     try:
         described = await temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
     except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            problem = f"{address} has no namespace {request.namespace!r}"
+            raise ServerUnavailable(f"{problem}; `{CREATE_NAMESPACE}` creates it") from None
         if not says_away(error):
             raise refusal(error) from None
         problem = f"no answer from {address} ({error.status.name.lower()}: {rpc_message(error)})"
@@ -75,8 +79,8 @@ async def living(temporal: TemporalClient, id_: str) -> StoreUser | None:
     return StoreUser(info.id, info.name, temporal.service_client.config.target_host)
 
 
-async def register(temporal: TemporalClient, objects: Objects) -> None:
-    """Write down that the connection's namespace uses the store.
+async def register(temporal: TemporalClient, objects: Objects) -> str:
+    """Write down that the connection's namespace uses the store; return the name of the object that says so.
 
     Raises ServerUnavailable (as `store_user` does) and StorageFailed.
 
@@ -89,9 +93,10 @@ async def register(temporal: TemporalClient, objects: Objects) -> None:
     except ObjectMissing:
         pass
     except FormNewer:
-        return
+        return name
     document = {FORMAT: STORE_USER.version, "namespace": user.namespace, "address": user.address}
     await objects.replace(name, json.dumps(document).encode())
+    return name
 
 
 async def registered(objects: Objects) -> tuple[StoreUser, ...]:
