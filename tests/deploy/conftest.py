@@ -19,6 +19,7 @@ WITHOUT_STAND_IN = "grafana/"
 BASE_OFFICIAL = "python:3.13-slim-trixie"
 BASE_STAND_IN = f"holdfast-stand-in/{BASE_OFFICIAL}"
 KEY = "stand-in-key"  # what the fake model accepts, see compose.model.yaml
+AWS_KEYS = "AWS_ACCESS_KEY_ID='an-id'\nAWS_SECRET_ACCESS_KEY='a/se cret+'\n"
 
 BUILD_SECONDS = 900
 START_SECONDS = 300
@@ -82,6 +83,10 @@ def stack(
     for name, content in (("openai_api_key", KEY), ("postgres_password", secrets.token_hex(32))):
         (folder / name).write_text(f"{content}\n")
         (folder / name).chmod(0o444)
+    credentials = tmp_path_factory.mktemp("credentials")
+    credentials.chmod(0o755)
+    (credentials / "aws.env").write_text(AWS_KEYS)
+    (credentials / "aws.env").chmod(0o444)
     env = {
         **versions,
         **{f"{name}_PORT": str(free_port()) for name in ("TEMPORAL", "TEMPORAL_UI", "PROMETHEUS", "GRAFANA")},
@@ -89,6 +94,7 @@ def stack(
         "HOLDFAST_PROJECT": str(PROJECT),
         "PYTHON_IMAGE": base_image,
         "SECRETS": str(folder),
+        "CREDENTIALS": str(credentials),
     }
     stack = Stack(command=compose, env=env, ledger_copy=tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
     try:

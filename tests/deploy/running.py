@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,22 +57,31 @@ class Stack:
     ledger_copy: Path
     name: str = field(default_factory=lambda: f"holdfast-test-{uuid.uuid4().hex[:8]}")
 
-    def arguments(self, *arguments: str) -> tuple[str, ...]:
+    def arguments(self, *arguments: str, files: Sequence[Path] = STACK_FILES) -> tuple[str, ...]:
         """Return the compose command line, for a caller who starts it himself with `env`."""
-        files = [word for path in STACK_FILES for word in ("--file", str(path))]
-        return (*self.command, "--project-name", self.name, *files, *arguments)
+        named = [word for path in files for word in ("--file", str(path))]
+        return (*self.command, "--project-name", self.name, *named, *arguments)
 
     def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run a compose command for this deployment."""
         return run(*self.arguments(*arguments), seconds=seconds, env=self.env)
 
+    def beside_the_worker(self, *command: str) -> str:
+        """Run a `holdfast` command in a container of its own, as the documents say it: by compose.yaml alone.
+
+        docker-compose 1.29 runs none that shares the network of the fake model.
+        """
+        words = ("run", "--rm", "--no-deps", "-T", "worker", *command)
+        return run(*self.arguments(*words, files=STACK_FILES[:1]), env=self.env)
+
     def inside(self, service: str, *command: str) -> str:
         """Run a command in a service's container, as the service's own user."""
         return self.compose("exec", "-T", service, *command)
 
-    def inspect(self, service: str) -> dict[str, Any]:
-        """Return what docker knows about a service's container."""
-        [container] = json.loads(run("docker", "inspect", self.compose("ps", "-q", service).strip()))
+    def inspect(self, service: str, *, stopped: bool = False) -> dict[str, Any]:
+        """Return what docker knows about a service's container, which runs unless it is `stopped`."""
+        listed = ("ps", "-q", "--all") if stopped else ("ps", "-q")
+        [container] = json.loads(run("docker", "inspect", self.compose(*listed, service).strip()))
         return dict(container)
 
     def until_healthy(self, service: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import urllib.request
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.server.garbage.collection import UNUSED_HOURS
 from tests.deploy.running import COMMAND_SECONDS, Stack, wait_until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
 SLOW_CALLS = 4
 RUN_SECONDS_MAX = 600.0
+OBJECTS = "/var/lib/holdfast/objects"
 
 
 def fetched(stack: Stack, port: str, path: str) -> Any:  # noqa: ANN401  # JSON
@@ -77,9 +80,43 @@ def test_the_database_password_stays_in_its_file(stack: Stack) -> None:
 
 
 def test_doctor_finds_nothing_to_mend_from_the_workers_place(stack: Stack) -> None:
+    stack.until_healthy("worker")
     report = stack.inside("worker", "holdfast", "doctor").splitlines()
     assert len(report) > 10
     assert [line for line in report if not line.startswith("ok ")] == []
+
+
+def test_a_collection_beside_the_worker_moves_what_nothing_refers_to(stack: Stack) -> None:
+    digest = hashlib.sha256(stack.name.encode()).hexdigest()
+    name = f"payloads/{digest[:2]}/{digest}"
+    plant = f"""if 1:
+        import os, pathlib, time
+        path = pathlib.Path("{OBJECTS}/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"unused")
+        os.utime(path, (time.time() - {UNUSED_HOURS + 1} * 3600,) * 2)
+    """
+    stack.inside("worker", "python", "-c", plant)
+
+    def places() -> list[bool]:
+        paths = (f"{OBJECTS}/{name}", f"{OBJECTS}/trash/{name}")
+        look = f"import json, os; print(json.dumps([os.path.exists(path) for path in {paths}]))"
+        return list(json.loads(stack.inside("worker", "python", "-c", look)))
+
+    assert stack.beside_the_worker("storage", "gc", "--dry-run", "--json").count(name) == 1
+    assert places() == [True, False]
+    stack.beside_the_worker("storage", "gc")
+    assert places() == [False, True]
+
+
+def test_a_worker_that_compose_stops_ends_by_itself(stack: Stack) -> None:
+    stack.until_healthy("worker")
+    stack.compose("stop", "worker")
+    state = stack.inspect("worker", stopped=True)["State"]
+    assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
+    assert "worker stopping" in stack.compose("logs", "worker")
+    stack.compose("start", "worker")
+    stack.until_healthy("worker")
 
 
 def test_prometheus_reads_the_workers_and_the_server(stack: Stack) -> None:

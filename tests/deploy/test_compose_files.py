@@ -161,6 +161,15 @@ async def test_the_workers_check_asks_the_endpoint_that_the_worker_serves(proble
     assert int(worker["healthcheck"]["timeout"].rstrip("s")) > CHECK_SECONDS_MAX
 
 
+def test_the_workers_check_says_in_one_line_that_nothing_answers_yet() -> None:
+    _, _, *arguments = services("compose.worker.yaml")["worker"]["healthcheck"]["test"]
+    command = [sys.executable, *(each.replace("8086", str(free_port())) for each in arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    [line] = ended.stderr.splitlines()
+    assert "refused" in line
+
+
 def test_what_lives_on_is_restarted_and_what_runs_once_is_not() -> None:
     restarts = {name: service["restart"] for name, service in services("compose.yaml").items()}
     assert restarts == {

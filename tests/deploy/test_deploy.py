@@ -95,6 +95,23 @@ def test_the_key_stays_in_its_file(stack: Stack) -> None:
     assert KEY not in stack.compose("logs", "worker")
 
 
+def test_the_keys_of_a_bucket_are_in_their_file_and_in_the_workers_process(stack: Stack) -> None:
+    stack.until_healthy("worker")
+    program = """if 1:
+        import json, pathlib
+        def words(name):
+            return pathlib.Path("/proc", process, name).read_bytes().decode().split("\\0")
+        for process in (each.name for each in pathlib.Path("/proc").iterdir() if each.name.isdigit()):
+            if words("cmdline")[1:4] == ["-P", "-m", "worker"]:
+                print(json.dumps([each for each in words("environ") if each.startswith("AWS_")]))
+    """
+    keys = ["AWS_ACCESS_KEY_ID=an-id", "AWS_SECRET_ACCESS_KEY=a/se cret+"]
+    assert sorted(json.loads(stack.inside("worker", "python", "-c", program))) == keys
+    assert "AWS_ACCESS_KEY_ID" not in stack.inside("worker", "env")
+    for shown in (json.dumps(stack.inspect("worker")["Config"]), stack.compose("logs", "worker")):
+        assert not [each for each in ("an-id", "a/se cret+") if each in shown]
+
+
 def test_an_agent_runs_to_its_end(stack: Stack) -> None:
     said = stack.compose("run", "--rm", "-T", "client", "run", "assistant", "What is six times seven?", "--json")
     outcome = json.loads(said)
