@@ -68,7 +68,7 @@ from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.fetch_result_tool import ResultStore
-from holdfast.storage.object_store import objects_at
+from holdfast.storage.object_store import Objects, objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics_endpoint import metrics_address
@@ -145,12 +145,7 @@ async def serve(
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(options.sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
-    patience = serving.server_wait_seconds
-    client = await connect_when_there(settings, runtime=core_runtime(metrics), seconds_max=patience, report=_say)
-    probe = StorageProbe(objects)
-    await probe.write()  # fail now where we cannot: a run that must continue as new would wait for it
-    # before the first object: a garbage collection must know of our runs
-    probe.expect(await when_there(partial(register, client, objects), seconds_max=patience, report=_say))
+    client, probe = await _connected(settings, serving, objects, metrics)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
     guardian = GuardianLink(client, model.variables if model else ())
@@ -199,6 +194,22 @@ async def _with_health(address: str | None, serving: Callable[..., Awaitable[Non
             await stack.enter_async_context(HealthEndpoint(address, health.problems))
             _say(f"health: http://{address}/live and http://{address}/ready")
         await serving(health=health)
+
+
+async def _connected(
+    settings: Settings, serving: WorkerSettings, objects: Objects, metrics: str | None
+) -> tuple[TemporalClient, StorageProbe]:
+    """Connect, write to the storage and register there; wait for a server that is away, in all as long as was said."""
+    clock = asyncio.get_running_loop().time
+    gives_up_at = clock() + serving.server_wait_seconds
+    runtime = core_runtime(metrics)
+    client = await connect_when_there(settings, runtime=runtime, seconds_max=serving.server_wait_seconds, report=_say)
+    probe = StorageProbe(objects)
+    await probe.write()  # fail now where we cannot: a run that must continue as new would wait for it
+    # before any run's object: a garbage collection must know of our runs
+    registering = partial(register, client, objects)
+    probe.expect(await when_there(registering, seconds_max=max(0.0, gives_up_at - clock()), report=_say))
+    return client, probe
 
 
 def _stop_signal(guardian: GuardianLink, *, attended: bool) -> asyncio.Event:

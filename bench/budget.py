@@ -98,8 +98,8 @@ class Account:
     """What its run said in the end that it used."""
     cancelled: bool = False
     """Whether something ended it at once, whatever was under way."""
-    unheard: bool = False
-    """Whether a subagent did not tell its end in time, and its run, which has no limit of tokens, says or pays so."""
+    subagent_unreported: bool = False
+    """Whether it was cut short before a subagent reported its usage, so that its tokens are only a lower bound."""
 
     @property
     def unreported(self) -> int:
@@ -107,7 +107,7 @@ class Account:
 
         Of a call that is cancelled only the input: this endpoint makes an answer at once, and none of it may have left.
         """
-        if self.unheard:
+        if self.subagent_unreported:
             return 0
         inputs = self.spent.input_tokens - self.reported.input_tokens
         outputs = 0 if self.cancelled else self.spent.output_tokens - self.reported.output_tokens
@@ -283,15 +283,15 @@ async def _ended(client: Holdfast, account: Account, stop_after: float | None) -
             state = await client.state(execution_id)
     account.reported = state.usage
     account.cancelled = state.stop_reason in (StopReason.USER_REQUESTED, StopReason.TIME_LIMIT)
-    account.unheard = account.cancelled and _is_unheard(account, state)
+    account.subagent_unreported = account.cancelled and _lacks_a_subagent(account, state)
     return "failed" if state.status == "failed" else str(state.stop_reason)
 
 
-def _is_unheard(account: Account, state: AgentState) -> bool:
-    """Return whether the run counts a subagent that did not tell its end as all that it was allowed, but no tokens.
+def _lacks_a_subagent(account: Account, state: AgentState) -> bool:
+    """Return whether the run says that a subagent's usage is missing from its tokens.
 
-    On a busy machine three seconds may not be enough (SUBAGENT_GRACE_SECONDS). Without a limit the run names it among
-    the models without a price; with one of dollars alone, it has counted those.
+    It waits three seconds for that (SUBAGENT_GRACE_SECONDS), which can be too little on a busy machine. Without any
+    limit it lists the subagent among the models without a price; with one of dollars alone it charges all of that.
     """
     budget = account.root.budget
     if budget.max_tokens is not None or state.usage.input_tokens >= account.spent.input_tokens:
@@ -316,7 +316,7 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
     unreported = sum(account.unreported for account, _ in ended.values())
-    unheard = sum(account.unheard for account, _ in ended.values())
+    lacking = sum(account.subagent_unreported for account, _ in ended.values())
     estimated = sum(account.reported.estimated_tokens for account, _ in ended.values())
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
@@ -325,7 +325,7 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
         ["of them cached, cache write, reasoning", _parts(spent)],
         ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
         ["tokens charged that no run knows of", f"{unreported:,}"],
-        ["runs that did not hear of a subagent's end", str(unheard)],
+        ["runs that a subagent did not report to in time", str(lacking)],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
         ["tokens over", str(worst_tokens)],
         ["US dollars over", f"{worst_cost:g}"],

@@ -21,8 +21,8 @@ would end without an activation: with the commands of a replay, but the run woul
 It does not show where the history that was read ends with the start of a task that is lost then, as when the server
 dies before a worker has it: what was read looks like that task. A worker reads it also where it holds the run already:
 a server that has just started sends queries with the whole history, and the worker goes on from what it has. So a run
-that is asked by itself, and has had no task since (DOUBT_SECONDS), is looked up, once per task: if that is not recorded
-as completed, the run is given up.
+that gets a query without a task, and has had no task since (DOUBT_SECONDS), is looked up, once per task: if that is not
+recorded as completed, the run is given up.
 
 A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
 task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash. A run that is
@@ -72,7 +72,7 @@ REFUSALS_MAX: Final = 5
 
 
 DOUBT_SECONDS: Final = 1.0
-"""How long after a query a run that may have come into the cache for it is looked up.
+"""How long after a query without a task the run is looked up, if no task has come since.
 
 A task that is under way then has long ended on this worker. A lost one is given again after its timeout alone, 10 s.
 """
@@ -83,7 +83,7 @@ DIRECT_QUERY: Final = "legacy_query"
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A run of which it is not known whether its latest task on this worker was one."""
+    """A run whose latest task on this worker the server may never have recorded: a query may have read its start."""
 
     workflow_id: str
     run_id: str
@@ -171,8 +171,8 @@ class ReplayGuard:
         self._time = self._length = self._live_length = 0
         self._live = 0
         """How many activations were no replay: one at most where the run came into the cache for a query."""
-        self._doubted = 0
-        """How many there were when the latest was looked up, or brought an update: that comes with a task alone."""
+        self._settled = 0
+        """How many of them need no look-up: the last was looked up, or brought an update, which only a task does."""
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
@@ -213,7 +213,7 @@ class ReplayGuard:
             return answer
         self._live += not act.is_replaying
         if any(job.HasField("do_update") for job in act.jobs):
-            self._doubted = self._live
+            self._settled = self._live
         if not self._is_in_step(act):
             self._tasks.refuse(act.history_length)
             if self._tasks.refusals % REFUSALS_MAX == 0:
@@ -236,8 +236,8 @@ class ReplayGuard:
         elif self._live <= 1 and self._tasks.evictions_left:
             self._tasks.evictions_left -= 1
             self._memory.give_up(self._run_id)
-        elif direct and self._live != self._doubted and self._memory.look_up is not None:
-            self._doubted = live = self._live
+        elif direct and self._live != self._settled and self._memory.look_up is not None:
+            self._settled = live = self._live
             self._memory.look_up(Doubt(self._workflow_id, self._run_id, self._length, lambda: self._live == live))
 
     def _is_in_step(self, act: WorkflowActivation) -> bool:

@@ -54,18 +54,19 @@ class Delays:
 async def delays(client: Holdfast) -> Delays:
     """Start a run and list until the list shows its end. Raises TimeoutError after SEEN_SECONDS_MAX."""
     id_ = await client.start(READER, TASK.question, execution_id=fresh_id())
-    started, looks = time.perf_counter(), 0
+    started, looks, looking = time.perf_counter(), 0, 0.0
     shown: float | None = None
     async with asyncio.timeout(SEEN_SECONDS_MAX):
         while True:
+            asked = time.perf_counter()
             run = await _listed(client, id_)
-            looks += 1
+            looks, looking = looks + 1, looking + time.perf_counter() - asked
             took = time.perf_counter() - started
             if run is not None and shown is None:
                 shown = took
             if run is not None and shown is not None and run.closed_at is not None:
                 ended = (datetime.now(UTC) - run.closed_at).total_seconds()
-                return Delays(shown, ended, took / looks - LOOK_SECONDS)
+                return Delays(shown, ended, looking / looks)
             await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
@@ -45,8 +45,8 @@ from holdfast.core.wire.records import ExecutionRecord
 Source = Literal["server", "record"]
 """Who told of a run: the Temporal server and its workers, or the record that was kept outside of it."""
 
-FIRST_TASK_EVENTS = 4
-"""A history whose first task has ended has so many events (begun; task scheduled, started, completed), and an end."""
+FIRST_TASK_EVENTS: Final = 4
+"""A history that ended before its first task completed has at most: started; task scheduled, task started; the end."""
 
 EVENTS_END = 10**9
 """A place behind all events: a page from there on holds none of them and says where they are."""
@@ -116,7 +116,8 @@ class RunSource:
         if found.status is WorkflowExecutionStatus.COMPLETED:
             return dataclasses.replace(run, state=await client.state(execution_id))
         has_ended = listed.closed_at is not None
-        if has_ended and found.history_length <= FIRST_TASK_EVENTS:
+        first = found.raw_info.first_run_id  # a continued run began in that one
+        if has_ended and first in ("", found.run_id) and found.history_length <= FIRST_TASK_EVENTS:
             return dataclasses.replace(run, begun=False, ended_as=listed.status)
         try:
             head = (await run._page(HEAD_ALONE)).head  # whether a worker answers for it

@@ -78,7 +78,10 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", without_worker
 
 
 def says_away(error: RPCError) -> bool:
-    """Return whether the server may only have been away, of a request that takes no worker: it can be made again."""
+    """Return whether the request failed because nobody answered it, so that it can be made again.
+
+    For requests that the server itself answers, without a worker.
+    """
     return error.status in NO_ANSWER or rpc_message(error).startswith(BROKEN)
 
 

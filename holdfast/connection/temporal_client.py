@@ -20,7 +20,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode, TLSConfig
 
 from holdfast.connection.data_directory import running_server
-from holdfast.connection.rpc_errors import BROKEN
+from holdfast.connection.rpc_errors import says_away
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.connection.tls_remedies import naming_variables, tls_remedy, unusable
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
@@ -133,7 +133,7 @@ async def connect(
     except TimeoutError:
         raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
-        if error.status is RPCStatusCode.UNAVAILABLE or _line(error).startswith(BROKEN):
+        if says_away(error):
             raise ServerUnreachable(f"the connection to {address} was lost ({_line(error)}); {remedy}") from None
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
         create = f"; `{CREATE_NAMESPACE}` creates it" if error.status is RPCStatusCode.NOT_FOUND else ""

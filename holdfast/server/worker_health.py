@@ -26,7 +26,7 @@ CHECK_SECONDS_MAX: Final = 3.0
 """How long `/ready` waits for the server and the storage, both at the same time."""
 
 FRESH_SECONDS: Final = 5.0
-"""How long the outcome of a check counts: probes, however many, cost one request each in this time."""
+"""How long the outcome of a check counts: however many probes come in this time, each check runs once."""
 
 REQUEST_SECONDS_MAX: Final = 2.5
 """How long one request to the server may take: less than CHECK_SECONDS_MAX, so that the answer names what fails."""
@@ -41,8 +41,8 @@ PROBE: Final = "probe"
 """The object that a worker writes to check its storage."""
 
 LOST: Final = (
-    "{} has neither probe nor {}, which this worker has found or written there: is its volume mounted, is it the same"
-    " bucket? The worker goes on once they are back"
+    "{} holds neither {} nor {} any more: is its volume mounted, is it the same bucket? The worker is ready again once"
+    " they are back"
 )
 """What is said of a storage that was emptied, or exchanged."""
 
@@ -142,11 +142,11 @@ class StorageProbe:
         self._objects = objects
         self._clock = clock
         self._written_at: float | None = None
-        self._kept: str | None = None
+        self._registration: str | None = None
 
-    def expect(self, name: str) -> None:
+    def expect(self, registration: str) -> None:
         """Take the name of an object that nobody deletes: without it the storage is another one, or lost."""
-        self._kept = name
+        self._registration = registration
 
     async def write(self) -> None:
         """Write the object PROBE, whatever is there. Raises StorageFailed."""
@@ -161,8 +161,9 @@ class StorageProbe:
         nor written, or written and not seen.
         """
         is_there = await self._is_there(PROBE)
-        if is_there is False and self._kept is not None and await self._is_there(self._kept) is False:
-            raise StorageFailed(LOST.format(self._objects.url, self._kept))
+        registration = self._registration
+        if is_there is False and registration is not None and await self._is_there(registration) is False:
+            raise StorageFailed(LOST.format(self._objects.url, PROBE, registration))
         if not is_there or not self._counts():
             await self.write()
             await self._objects.has(PROBE)

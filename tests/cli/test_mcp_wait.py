@@ -85,6 +85,8 @@ def test_a_run_that_has_not_begun_is_shown_with_what_it_waits_for_and_can_be_sto
 def test_a_run_that_the_server_has_ended_before_it_began_is_shown_so(broken: Broken) -> None:
     project = broken.project
     id_ = start_id(project, "asker")
+    with project.started("watch", id_) as watching:
+        watching.heard(WHY)
 
     async def terminate() -> None:
         holdfast = await Holdfast.connect(project.settings)

@@ -161,7 +161,9 @@ async def test_a_storage_that_is_empty_all_at_once_is_not_written_but_a_problem(
     probe.expect(registration)
     (tmp_path / "volume").rename(tmp_path / "elsewhere")
     for now[0] in (FRESH_SECONDS, 2 * WRITTEN_SECONDS):
-        with pytest.raises(StorageFailed, match=r"volume has neither probe nor namespaces/ours, .* mounted"):
+        with pytest.raises(
+            StorageFailed, match=r"volume holds neither probe nor namespaces/ours any more: is its volume mounted"
+        ):
             await probe.check()
     assert not (tmp_path / "volume").exists(), "nothing was written in its place"
     (tmp_path / "elsewhere").rename(tmp_path / "volume")

@@ -20,5 +20,6 @@ async def test_no_run_passes_its_budget(temporal_address: str, tmp_path: Path) -
     ended = await measure(temporal_address, tmp_path, RUNS, SEED)
     assert len(ended) == RUNS
     assert sum(account.calls for account, _ in ended.values()) >= RUNS // 2, "hardly anything was asked"
-    assert sum(account.unheard for account, _ in ended.values()) < RUNS, "one has told all that it used"
+    lacking = sum(account.subagent_unreported for account, _ in ended.values())
+    assert lacking <= RUNS // 2, "too many runs lack a subagent's usage to show anything"
     assert show(ended, SEED), f"HOLDFAST_FUZZ_SEED={SEED}"

@@ -185,13 +185,13 @@ async def test_a_run_that_has_got_a_task_while_it_is_looked_up_stays_in_the_cach
 ) -> None:
     client = (await Holdfast.connect(settings)).temporal
     queue, observer = settings.task_queue, Observer()
-    looking, told, known = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    look_up_began, may_answer, has_answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
     runner = AgentWorkflowRunner(observer=observer)
 
     async def found(*_: object) -> bool:
-        looking.set()
-        await told.wait()
-        known.set()
+        look_up_began.set()
+        await may_answer.wait()
+        has_answered.set()
         return False
 
     monkeypatch.setattr(workers, "is_recorded", found)
@@ -201,11 +201,11 @@ async def test_a_run_that_has_got_a_task_while_it_is_looked_up_stays_in_the_cach
         handle: Any = await client.start_workflow(Waiter.run, f"{queue}-gate", id=str(uuid4()), task_queue=queue)
         await until(handle, lambda run: len(run.pending_activities) > 0)
         assert await handle.query(Waiter.updates) == 0
-        await looking.wait()
+        await look_up_began.wait()
         opened.set()
         assert await handle.execute_update(Waiter.count) == 1
-        told.set()
-        await known.wait()
+        may_answer.set()
+        await has_answered.wait()
         assert await handle.query(Waiter.updates) == 1
         assert observer.evicted == []
         assert await handle.execute_update(Waiter.count) == 2
