@@ -172,7 +172,7 @@ class ReplayGuard:
         self._live = 0
         """How many activations were no replay: one at most where the run came into the cache for a query."""
         self._settled = 0
-        """How many of them need no look-up: the last was looked up, or brought an update, which only a task does."""
+        """Up to this one none needs a look-up: it was looked up, or brought an update, which only a task does."""
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that began it."""
@@ -227,7 +227,7 @@ class ReplayGuard:
         """Have the worker forget a run that a query has brought beyond its last task.
 
         Where that does not show, one of which a task has started over, if a query may have brought it here; others are
-        looked up, where the query came by itself.
+        looked up, where the query came without a task.
         """
         if self._memory.give_up is None:
             return

@@ -113,8 +113,8 @@ def main() -> int:
     }
     rows: list[tuple[str, ...]] = []
     for name, seconds in columns.items():
-        each = spread(seconds)
-        rows.append((name, f"{each.p50:,.0f}", f"{each.p95:,.0f}", f"{each.longest:,.0f}"))
+        times = spread(seconds)
+        rows.append((name, f"{times.p50:,.0f}", f"{times.p95:,.0f}", f"{times.longest:,.0f}"))
     server = "the embedded server" if address is None else "the server of TEMPORAL_ADDRESS"
     loads = f"load average {load:.1f} before, {load_average():.1f} after"
     show_table(f"{options.runs} runs, {server}, {loads}, ms", ("", "p50", "p95", "longest"), rows)
