@@ -180,7 +180,7 @@ async def serve(
             await stopping.wait()
         finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
             longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-            asyncio.get_running_loop().call_later(longest, _end, 1, guardian)
+            asyncio.get_running_loop().call_later(longest, _end_without_calls, longest, guardian)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
@@ -311,6 +311,12 @@ def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
         guardian.leave()
     kill_all()
     leave(code)
+
+
+def _end_without_calls(seconds: float, guardian: GuardianLink) -> NoReturn:
+    """Exit though calls have not ended that long after they should have."""
+    sys.stderr.write(f"error: the worker ends without calls that still run after {seconds:g} s: they count as lost\n")
+    _end(1, guardian)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

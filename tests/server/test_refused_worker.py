@@ -48,7 +48,9 @@ async def test_a_worker_whose_polls_are_refused_ends_though_a_call_does_not(
             process.kill()
             await asyncio.to_thread(process.stop)
     assert code == exit_code, heard
-    if ends:
+    if not ends:
+        assert heard[-1] == "error: the worker ends without calls that still run after 3 s: they count as lost", heard
+    else:
         queue = f"the worker cannot serve the task queue {settings.task_queue!r} any more"
         assert heard[-1].startswith(f"error: {queue}: {REFUSED}; may it still"), heard
     assert any(REFUSED in each for each in heard), heard
