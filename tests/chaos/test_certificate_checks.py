@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
@@ -43,6 +44,7 @@ async def seen(baseline: Baseline, tmp_path: Path) -> Seen:
         baseline=baseline,
         states=again.states,
         strikes=(),
+        scheduled_calls={},
         requests=again.requests,
         clock_offset=time.time() - time.monotonic(),
         ledger=tmp_path / "run" / "ledger.jsonl",
@@ -129,6 +131,31 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
 async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen], told: str) -> None:
     lines = problems(plant(seen))
     assert any(told in line for line in lines), lines
+
+
+def note_given_up(seen: Seen) -> Seen:
+    """Return the same where two workers died while the note was written, before the tool could say so."""
+    state, key = seen.states[0], ""
+    data = state.to_dict()
+    for done in data["execution"]["step_executions"]:
+        step = done["step"]
+        for index, each in enumerate(step["tool_executions"]):
+            if each["call"]["name"] == "note":
+                key = idempotency_key(state.running.execution_id, step["number"], index)
+                error = {"type": WORKER_LOST, "message": "the worker died 2 times", "source": "note"}
+                each |= {"outcome": "failed", "result": None, "error": error}
+    return replace(seen, states=(AgentState.from_dict(data),), scheduled_calls={key: 100.0})
+
+
+@pytest.mark.parametrize(("struck_at", "is_told"), [((101.0, 102.0), False), ((99.0, 101.0), True), ((101.0,), True)])
+async def test_a_call_may_be_given_up_that_was_struck_twice_since_it_was_scheduled(
+    seen: Seen,
+    struck_at: Sequence[float],
+    is_told: bool,  # noqa: FBT001  # a case
+) -> None:
+    strikes = tuple(Strike(at, EARLY) for at in struck_at)
+    lines = problems(replace(note_given_up(seen), strikes=strikes))
+    assert any("tool_executions" in line for line in lines) is is_told, lines
 
 
 async def test_what_a_lost_attempt_had_reported_counts_as_reported(seen: Seen) -> None:

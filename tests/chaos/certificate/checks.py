@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isclose
+from math import inf, isclose
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -76,6 +76,8 @@ class Seen:
     baseline: Baseline
     states: tuple[AgentState, ...]
     strikes: tuple[Strike, ...]
+    scheduled_calls: Mapping[str, float]
+    """When each tool call was scheduled, by its idempotency key."""
     requests: tuple[RequestRecord, ...]
     clock_offset: float
     """`time.time()` less `time.monotonic()`."""
@@ -160,17 +162,15 @@ def unknown_calls(scene: Scene, state: AgentState) -> list[str]:
 def given_up(seen: Seen, state: AgentState) -> list[str]:
     """Return the calls that are not begun again, as the worker died twice while each of them ran.
 
-    Only those that had so many strikes between their first beginning and the end.
+    Only those that were struck so often after they had been scheduled: a worker can die before the tool notes anything.
     """
-    begun = dict[str, float]()
-    for each in Ledger(seen.ledger).entries(phase="started"):
-        begun.setdefault(each.key, each.at)
     calls: list[str] = []
     for step in state.steps:
         for index, execution in enumerate(step.tool_executions):
             if execution.error and execution.error.type == WORKER_LOST:
                 key = idempotency_key(state.running.execution_id, step.number, index)
-                met = sum(key in begun and strike.at >= begun[key] for strike in seen.strikes)
+                scheduled_at = seen.scheduled_calls.get(key, inf)
+                met = sum(strike.at >= scheduled_at for strike in seen.strikes)
                 calls += [execution.call.id] if met >= DEATHS_MAX else []
     return calls
 

@@ -60,6 +60,8 @@ class Histories:
         self._read_events: dict[tuple[str, str], list[HistoryEvent]] = {}
         self._ended_calls: set[str] = set()
         self._answers: Counter[str] = Counter()
+        self.scheduled_calls: dict[str, float] = {}
+        """When each tool call was scheduled, by its idempotency key and the server's clock, which is this machine's."""
         self.executions: list[str] = []
         """The ids of all runs that were seen, in the order in which they were started."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -141,7 +143,8 @@ class Histories:
             if call.activity_type.name == INFERENCE_ACTIVITY and model_step(call.activity_id) is not None:
                 run.model_calls.add(event.event_id)
             elif call.activity_id.startswith("step-"):
-                run.tool_calls[event.event_id] = named_id(workflow_id, call.activity_id)
+                key = run.tool_calls[event.event_id] = named_id(workflow_id, call.activity_id)
+                self.scheduled_calls[key] = event.event_time.ToNanoseconds() / 1e9
         elif event.event_type == COMPLETED:
             scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
             if scheduled in run.model_calls:

@@ -144,6 +144,7 @@ async def _seen(guest: Guest, baseline: Baseline, states: tuple[AgentState, ...]
         baseline=baseline,
         states=states,
         strikes=tuple(guest.strikes),
+        scheduled_calls=run.histories.scheduled_calls,
         requests=run.endpoint.requests,
         clock_offset=time.time() - time.monotonic(),
         ledger=run.ledger,
