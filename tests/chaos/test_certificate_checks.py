@@ -45,6 +45,7 @@ async def seen(baseline: Baseline, tmp_path: Path) -> Seen:
         states=again.states,
         strikes=(),
         scheduled_calls={},
+        stopped_early=False,
         requests=again.requests,
         clock_offset=time.time() - time.monotonic(),
         ledger=tmp_path / "run" / "ledger.jsonl",
@@ -156,6 +157,22 @@ async def test_a_call_may_be_given_up_that_was_struck_twice_since_it_was_schedul
     strikes = tuple(Strike(at, EARLY) for at in struck_at)
     lines = problems(replace(note_given_up(seen), strikes=strikes))
     assert any("tool_executions" in line for line in lines) is is_told, lines
+
+
+def shortened(seen: Seen, first_text: str = "") -> Seen:
+    """Return the same without its last step, and with another first message if one is given."""
+    data = seen.states[0].to_dict()
+    messages = data["context"]["store"]["sections"][-1]["messages"]
+    del messages[-1], data["execution"]["step_executions"][-1]
+    messages[0]["content"] = first_text or messages[0]["content"]
+    return replace(seen, states=(AgentState.from_dict(data),))
+
+
+async def test_a_run_whose_stop_came_earlier_may_end_earlier_and_not_otherwise(seen: Seen) -> None:
+    assert any("messages" in line for line in problems(shortened(seen)))
+    assert problems(replace(shortened(seen), stopped_early=True)) == []
+    [told] = problems(replace(shortened(seen, "no"), stopped_early=True))
+    assert "is no beginning of" in told
 
 
 async def test_what_a_lost_attempt_had_reported_counts_as_reported(seen: Seen) -> None:

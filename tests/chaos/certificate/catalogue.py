@@ -57,9 +57,10 @@ APPROVED: Final = (ApprovalRule(tools=("sign",)),)
 
 
 def _talk(request: dict[str, Any]) -> Reply:
-    """Say what the session's agent says: `hold` is still waiting as `also` comes."""
+    """Say what the session's agent says: `hold` is still waiting as `also` comes, unless it is given up before."""
     said = {
         ("go", 0): _call("hold", text="one"),
+        ("go", 2): say("went alone", delay_seconds=DELAY),
         ("also", 0): calls(_note("two"), delay_seconds=DELAY),
         ("also", 2): say("went, also", delay_seconds=DELAY),
         ("and on", 0): calls(PAY, delay_seconds=DELAY),

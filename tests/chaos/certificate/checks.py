@@ -11,10 +11,8 @@ from math import inf, isclose
 from pathlib import Path
 from typing import Any, Final, cast
 
-from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.attempt_tally import DEATHS_MAX, WORKER_LOST
-from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionFailed, AnyObserved
@@ -78,6 +76,8 @@ class Seen:
     strikes: tuple[Strike, ...]
     scheduled_calls: Mapping[str, float]
     """When each tool call was scheduled, by its idempotency key."""
+    stopped_early: bool
+    """Whether a stop was recorded before it was that the run took an answer: then it ends without that step."""
     requests: tuple[RequestRecord, ...]
     clock_offset: float
     """`time.time()` less `time.monotonic()`."""
@@ -118,8 +118,8 @@ def _state_problems(seen: Seen) -> Iterator[str]:
     if len(seen.states) != len(seen.baseline.states):
         yield f"{len(seen.states)} executions instead of {len(seen.baseline.states)}"
     for state, wanted in zip(seen.states, seen.baseline.states, strict=False):
-        if scene.timed:
-            yield from _ended_in_time(state, wanted)
+        if goes_otherwise(seen):
+            yield from _ended_alike(scene, state, wanted)
             continue
         unknown = [*unknown_calls(scene, state), *given_up(seen, state)]
         if unknown and not seen.strikes:
@@ -131,13 +131,29 @@ def _state_problems(seen: Seen) -> Iterator[str]:
         yield from lines[:SHOWN_MAX]
 
 
-def _ended_in_time(state: AgentState, wanted: AgentState) -> Iterator[str]:
-    """Check a run that time has ended: it has the beginning of the undisturbed one's conversation."""
-    end = (state.status, state.stop_reason)
-    if end != (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT):
+def goes_otherwise(seen: Seen) -> bool:
+    """Return whether the run may rightly go otherwise than the undisturbed one: then less is compared.
+
+    Time ended it, or a stop did that came earlier, or a session's message came after its execution.
+    """
+    return seen.scene.timed or seen.stopped_early or _without_its_message(seen)
+
+
+def _without_its_message(seen: Seen) -> bool:
+    """Return whether a session's first execution ended before its message came: what it was to wait in was given up."""
+    first, *_ = seen.states
+    texts = {each.text for each in first.messages}
+    missing = any(each.do == "inject" and each.text not in texts for each in seen.scene.deeds)
+    return missing and bool(given_up(seen, first))
+
+
+def _ended_alike(scene: Scene, state: AgentState, wanted: AgentState) -> Iterator[str]:
+    """Check a run that ended early: as the undisturbed one did, and with the beginning of its conversation."""
+    end, other = ((each.status, each.stop_reason) for each in (state, wanted))
+    if end != other:
         yield f"it ended as {end}"
     mine, theirs = ([(each.role, each.text) for each in one.messages if each.role != "tool"] for one in (state, wanted))
-    if mine != theirs[: len(mine)]:
+    if not scene.session and mine != theirs[: len(mine)]:
         yield f"the transcript {mine} is no beginning of {theirs}"
 
 
@@ -219,7 +235,7 @@ def _effect_problems(seen: Seen) -> Iterator[str]:
             keys[f"{each.name} {each.detail['text']}"].add(each.key)
     yield from (f"{what} has {len(those)} keys" for what, those in keys.items() if len(those) > 1)
     done, wanted = effects(seen.ledger), seen.baseline.effects
-    less = scene.timed or any(each.do == "stop" for each in scene.deeds)
+    less = goes_otherwise(seen) or any(each.do == "stop" for each in scene.deeds)
     less = less or any(given_up(seen, state) for state in seen.states)
     if not (done <= wanted if less else done == wanted):
         yield f"the effects are {sorted(done)}, not {sorted(wanted)}"
@@ -268,7 +284,7 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
     reported = used - estimated
     whole = any(_counts_as_a_whole(seen, state) for state in seen.states)
     billed = sum(_billed(each) for each in seen.requests)
-    at_most = seen.scene.timed or whole
+    at_most = goes_otherwise(seen) or whole
     # what a lost attempt had reported before it was lost counts as reported, too
     if reported > max(wanted, billed if seen.strikes else 0) or (reported < wanted and not at_most):
         yield f"{reported} tokens are counted as reported, not {wanted}"
@@ -319,7 +335,7 @@ def _event_problems(seen: Seen) -> Iterator[str]:
             yield f"the run's last event is {type(again[-1]).__name__ if again else 'none'}"
         if sum(isinstance(each, ENDS) for each in again) > 1:
             yield "the run has ended twice, by its events"
-    if not seen.scene.timed:
+    if not goes_otherwise(seen):
         names = [tuple(type(each).__name__ for each in events) for events in seen.read_again.values()]
         for mine, theirs in zip(names, seen.baseline.events, strict=False):
             same = Counter(mine) == Counter(theirs) if seen.scene.parallel else mine == theirs

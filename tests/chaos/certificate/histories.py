@@ -17,13 +17,15 @@ from temporalio.service import RPCError
 
 from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import model_step, named_id
-from holdfast.core.wire.contracts import INFERENCE_ACTIVITY
+from holdfast.core.wire.contracts import INFERENCE_ACTIVITY, STOP_SIGNAL
 from holdfast.core.wire.workflow_ids import agent_in, kind_of
 
 PAUSE_SECONDS: Final = 0.05
 STARTED: Final = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED)
 SCHEDULED: Final = int(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
 COMPLETED: Final = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+TASK_COMPLETED: Final = int(EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+SIGNALED: Final = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
 CHILD: Final = int(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED)
 CONTINUED: Final = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
 
@@ -48,6 +50,8 @@ class _Run:
     read: int = 0
     model_calls: set[int] = field(default_factory=set[int])
     tool_calls: dict[int, str] = field(default_factory=dict[int, str])
+    has_new_answer: bool = False
+    """Whether an answer is recorded, and no workflow task since that took it."""
     next_run: str | None = None
 
 
@@ -62,6 +66,8 @@ class Histories:
         self._answers: Counter[str] = Counter()
         self.scheduled_calls: dict[str, float] = {}
         """When each tool call was scheduled, by its idempotency key and the server's clock, which is this machine's."""
+        self.stopped_early = False
+        """Whether a stop was recorded between an answer and the workflow task that took it: signals are taken first."""
         self.executions: list[str] = []
         """The ids of all runs that were seen, in the order in which they were started."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -138,19 +144,29 @@ class Histories:
             run.agent = agent_in(workflow_type)
             if kind_of(workflow_type) == "run" and workflow_id not in self.executions:
                 self.executions.append(workflow_id)
-        elif event.event_type == SCHEDULED:
+        elif event.event_type in (SCHEDULED, COMPLETED):
+            self._note_call(workflow_id, run, event)
+        elif event.event_type == TASK_COMPLETED:
+            run.has_new_answer = False
+        elif event.event_type == SIGNALED:
+            is_stop = event.workflow_execution_signaled_event_attributes.signal_name == STOP_SIGNAL
+            self.stopped_early |= is_stop and run.has_new_answer
+        elif event.event_type == CHILD:
+            self.follow(event.start_child_workflow_execution_initiated_event_attributes.workflow_id)
+        self._changed.set()
+
+    def _note_call(self, workflow_id: str, run: _Run, event: HistoryEvent) -> None:
+        if event.event_type == SCHEDULED:
             call = event.activity_task_scheduled_event_attributes
             if call.activity_type.name == INFERENCE_ACTIVITY and model_step(call.activity_id) is not None:
                 run.model_calls.add(event.event_id)
             elif call.activity_id.startswith("step-"):
                 key = run.tool_calls[event.event_id] = named_id(workflow_id, call.activity_id)
                 self.scheduled_calls[key] = event.event_time.ToNanoseconds() / 1e9
-        elif event.event_type == COMPLETED:
-            scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
-            if scheduled in run.model_calls:
-                self._answers[run.agent] += 1
-            elif scheduled in run.tool_calls:
-                self._ended_calls.add(run.tool_calls[scheduled])
-        elif event.event_type == CHILD:
-            self.follow(event.start_child_workflow_execution_initiated_event_attributes.workflow_id)
-        self._changed.set()
+            return
+        scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
+        if scheduled in run.model_calls:
+            self._answers[run.agent] += 1
+            run.has_new_answer = True
+        elif scheduled in run.tool_calls:
+            self._ended_calls.add(run.tool_calls[scheduled])

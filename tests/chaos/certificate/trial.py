@@ -145,6 +145,7 @@ async def _seen(guest: Guest, baseline: Baseline, states: tuple[AgentState, ...]
         states=states,
         strikes=tuple(guest.strikes),
         scheduled_calls=run.histories.scheduled_calls,
+        stopped_early=run.histories.stopped_early,
         requests=run.endpoint.requests,
         clock_offset=time.time() - time.monotonic(),
         ledger=run.ledger,
