@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Final
 
 from bench.scale import footprint
@@ -102,14 +102,13 @@ def _per_shard(throughput: Throughput) -> float:
 
 
 def cached_bytes(idle: Idle) -> float:
-    """Return what a session in a worker's memory takes: from the first look to the last one before the cache is full.
+    """Return what a session in a worker's memory takes: all that a worker grew by, for each session that it keeps there.
 
-    Each worker has its share of the sessions.
+    Its memory still grows when the cache is full, so the last look counts. Each worker has its share of the sessions.
     """
-    looks = [each for each in idle.memory if each.sessions <= idle.cached_runs * len(each.workers)]
-    first, last = looks[0], looks[-1]
-    sessions = last.sessions - first.sessions
-    return (sum(last.workers) - sum(first.workers)) / sessions if sessions else 0.0
+    last = idle.memory[-1]
+    kept = min(idle.cached_runs, last.sessions / len(last.workers))
+    return (mean(last.workers) - idle.fresh_bytes) / kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,8 +173,8 @@ def test_what_is_left_is_told_for_each_without_the_queues_of_what_is_to_be_done(
     assert (LEFT.stored_each(), LEFT.requests_each("PUT"), LEFT.requests_each("GET")) == ((3, 20), 3, 0)
 
 
-def test_a_cached_session_is_the_slope_until_the_caches_are_full() -> None:
-    assert cached_bytes(IDLE) == 8
+def test_a_cached_session_takes_what_a_worker_grew_by_for_each_that_it_keeps() -> None:
+    assert cached_bytes(IDLE) == (20_150 - 100) / 2_000
 
 
 EACH = dict[str, float](dict.fromkeys(KINDS, 1.0))

@@ -19,7 +19,7 @@ from tests.chaos.certificate.catalogue import SCENES
 from tests.chaos.certificate.certify import Plan, share, trials
 from tests.chaos.certificate.checks import Seen, Strike, problems
 from tests.chaos.certificate.histories import Progress
-from tests.chaos.certificate.report import BEGIN, END, Table, markdown, repeating, write
+from tests.chaos.certificate.report import Table, markdown, repeating
 from tests.chaos.certificate.trial import Outcome
 
 pytestmark = pytest.mark.timeout(120)
@@ -215,27 +215,17 @@ def test_every_event_has_its_strike_and_a_command_that_repeats_it() -> None:
     )
 
 
-def test_a_cell_without_a_strike_is_named_and_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
+def test_a_cell_without_a_strike_is_named_and_the_table_tells_strikes_and_places() -> None:
     table = Table([PLAIN, SCENES["stream"]], ["worker"], {"plain": 12, "stream": 7})
-    table.cell("plain", "worker").note(Outcome("plain", "worker", (3, 7), (3, 8), 0, 12, 1, (), 1.0))
+    table.cell("plain", "worker").note(Outcome("plain", "worker", (3, 7), (3, 8, 8), 0, 12, 1, (), 1.0))
     assert table.empty == ["stream under worker"]
-    file = tmp_path / "page.md"
-    file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write(markdown(table, {"command": "`it`"}), file)
-    text = file.read_text()
-    assert "| plain | 12 | 2 / 2 |" in text
-    assert "old" not in text
-    assert (text.splitlines()[0], text.splitlines()[-1]) == ("before", "after")
-    with pytest.raises(ValueError, match="no place for the table"):
-        write("", _empty(tmp_path / "other.md"))
+    text = markdown(table, {"command": "`it`"})
+    assert "| plain | 12 | 3 / 2 |" in text
+    assert "| strikes in all | 19 | 3 |" in text
+    assert "* command: `it`" in text
 
 
 def test_a_fault_gets_what_others_left_of_their_time_and_never_less_than_its_own() -> None:
     assert share(120, used=0, faults=4, left=4) == 30
     assert share(120, used=10, faults=4, left=3) == pytest.approx(110 / 3)
     assert share(120, used=119, faults=4, left=1) == 30
-
-
-def _empty(file: Path) -> Path:
-    file.touch()
-    return file

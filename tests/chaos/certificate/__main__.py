@@ -20,7 +20,7 @@ from typing import Final
 from bench.report import machine
 from tests.chaos.certificate.catalogue import SCENES
 from tests.chaos.certificate.certify import Plan, certify
-from tests.chaos.certificate.report import COMMAND, Table, markdown, plain, repeating, write
+from tests.chaos.certificate.report import COMMAND, Table, markdown, plain, repeating
 from tests.chaos.certificate.stage import FAULTS
 from tests.chaos.certificate.trial import Outcome
 
@@ -91,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, metavar="M", help="the faults share it to begin runs; no bound by default"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to this file")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="write the histories of runs that broke a rule there, for a replay"
     )
@@ -145,7 +145,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     _say(plain(table.rows()))
     _say("\n" + "\n".join(f"{name}: {value}" for name, value in figures.items()))
     if arguments.markdown:
-        write(markdown(table, figures), arguments.markdown)
+        arguments.markdown.write_text(markdown(table, figures), encoding="utf-8")
     if table.empty:
         _say(f"no fault has met a run of: {', '.join(table.empty)}; that shows nothing")
     return 1 if progress.failures or table.empty else 0

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from tests.chaos.certificate.scene import Scene
 from tests.chaos.certificate.stage import Fault
 from tests.chaos.certificate.trial import Outcome
 
-BEGIN: Final = "<!-- certificate: written by `python -m tests.chaos.certificate --markdown` -->"
-END: Final = "<!-- end of certificate -->"
 COMMAND: Final = "python -m tests.chaos.certificate"
 
 
@@ -83,22 +80,11 @@ def plain(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(table: Table, figures: Mapping[str, str]) -> str:
-    """Return the table and the figures as Markdown, between the marks."""
+    """Return the table and the figures as Markdown."""
     head, *rows = table.rows()
     lines = [_row(head), "|---|" + "---:|" * (len(head) - 1), *(_row(row) for row in rows), ""]
     lines += [f"* {name}: {value}" for name, value in figures.items()]
-    return "\n".join([BEGIN, "", *lines, "", END])
-
-
-def write(text: str, file: Path) -> None:
-    """Put the text between the marks of the file, or in a new file."""
-    before, after = "", "\n"
-    if file.exists():
-        whole = file.read_text(encoding="utf-8")
-        if BEGIN not in whole or END not in whole:
-            raise ValueError(f"{file} has no place for the table: a line {BEGIN!r}, and below it a line {END!r}")
-        before, after = whole.partition(BEGIN)[0], whole.partition(END)[2]
-    file.write_text(f"{before}{text}{after}", encoding="utf-8")
+    return "\n".join([*lines, ""])
 
 
 def repeating(outcome: Outcome, seed: int) -> str:
