@@ -193,7 +193,7 @@ def of_coefficients(found: Coefficients) -> str:
         ("`db_session`", "per open session with its first message, KB", f"{found.session_bytes / 1e3:.1f}", "idle"),
         ("`found`", "bytes on disk for each byte of live rows", f"{found.found:.2f}", "idle"),
         ("`worker`", "a worker without sessions, MiB", f"{found.worker_bytes / MIB:.0f}", "idle"),
-        ("`cached`", "what a worker grows by per session in its memory, KiB", f"{found.cached_bytes / 1024:.0f}", "idle"),
+        ("`cached`", "a worker's growth per session in its memory, KiB", f"{found.cached_bytes / 1024:.0f}", "idle"),
         ("`req_run`", "requests of the store per run", _requests(found.run_requests), "footprint"),
         ("`req_step`", "and per step", _requests(found.step_requests), "footprint"),
         ("`req_message`", "per message of a session", _requests(found.message_requests), "footprint"),

@@ -102,7 +102,7 @@ def _per_shard(throughput: Throughput) -> float:
 
 
 def cached_bytes(idle: Idle) -> float:
-    """Return what a session in a worker's memory takes: all that a worker grew by, for each session that it keeps there.
+    """Return what a session in a worker's memory takes: all that it grew by, for each session that it keeps there.
 
     Its memory still grows when the cache is full, so the last look counts. Each worker has its share of the sessions.
     """
