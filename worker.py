@@ -314,7 +314,7 @@ def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
 
 
 def _end_without_calls(seconds: float, guardian: GuardianLink) -> NoReturn:
-    """Exit though calls have not ended that long after they should have."""
+    """Exit that many seconds after the worker was to stop, though calls still run."""
     sys.stderr.write(f"error: the worker ends without calls that still run after {seconds:g} s: they count as lost\n")
     _end(1, guardian)
 

@@ -102,9 +102,9 @@ def _per_shard(throughput: Throughput) -> float:
 
 
 def cached_bytes(idle: Idle) -> float:
-    """Return what a session in a worker's memory takes: all that it grew by, for each session that it keeps there.
+    """Return by how much a worker grew for each session that it keeps in its memory.
 
-    Its memory still grows when the cache is full, so the last look counts. Each worker has its share of the sessions.
+    It still grows when its cache is full, so the last look counts. Each worker has its share of the sessions.
     """
     last = idle.memory[-1]
     kept = min(idle.cached_runs, last.sessions / len(last.workers))

@@ -1,4 +1,4 @@
-"""`deploy/temporal/namespace.sh` asks the server for what differs, here a `temporal` that notes that."""
+"""What `deploy/temporal/namespace.sh` asks a server for: a `temporal` of the test's own notes it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Seen:
     scheduled_calls: Mapping[str, float]
     """When each tool call was scheduled, by its idempotency key."""
     stopped_early: bool
-    """Whether a stop was recorded before it was that the run took an answer: then it ends without that step."""
+    """Whether a stop was recorded between an answer and the workflow task that took it: the run ends without it."""
     requests: tuple[RequestRecord, ...]
     clock_offset: float
     """`time.time()` less `time.monotonic()`."""
