@@ -16,6 +16,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
+from holdfast.cli.screens import top_screen
 from holdfast.cli.screens.top_prompts import Question
 from holdfast.cli.screens.top_screen import Rows, TopScreen
 from holdfast.client import Holdfast, Settings
@@ -29,7 +30,7 @@ from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
 from holdfast.testing.script import Reply, call, say
 from holdfast.view import server_overview as client_overview
-from holdfast.view.server_overview import overview
+from holdfast.view.server_overview import Overview, overview
 from tests.serving import Serve, Served
 
 pytestmark = pytest.mark.temporal
@@ -253,5 +254,25 @@ async def test_a_server_that_goes_away_is_told_of_and_waited_for(
             assert shown.agents == ["left"]
             await client.temporal.get_workflow_handle(execution_id).terminate()
             await shown.until(lambda: shown.rows == [])
+            await shown.pilot.press("q")
     finally:
         await asyncio.to_thread(server.stop)
+
+
+async def test_an_answer_that_comes_while_the_screen_closes_is_left_alone(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards: list[TopScreen] = []
+    came = asyncio.Event()
+
+    async def late(*asked: object) -> Overview:
+        while not boards or boards[0].is_running or boards[0].screen.children:
+            await asyncio.sleep(0)
+        came.set()
+        return Overview((), 0)
+
+    async with serve(turns, [pay]) as served:
+        monkeypatch.setattr(top_screen, "overview", late)
+        async with screen(served.client, "HoldfastAgent = 'nobody'") as shown:
+            boards.append(shown.board)
+    assert came.is_set()

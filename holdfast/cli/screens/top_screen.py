@@ -151,7 +151,7 @@ class TopScreen(App[int]):
 
     def _take(self, query: str, listing: Overview) -> None:
         """Take in what is under way, and that the server has understood the query."""
-        if query != self._pending_query:  # another one was typed meanwhile
+        if not self._still_tries(query):
             return
         if query != self._query or self._filter.has_class("trying"):
             self._query = query
@@ -165,13 +165,17 @@ class TopScreen(App[int]):
 
     def _refuse(self, query: str, problem: str) -> None:
         """Say what is wrong with a query; what is shown stays, and so does what was typed."""
-        if query == self._pending_query:
+        if self._still_tries(query):
             self._pending_query = self._query
             self._refused = problem
             self._filter.remove_class("trying")
 
+    def _still_tries(self, query: str) -> bool:
+        """Whether, while the server was asked, no other query was typed and the screen was not closed."""
+        return self.is_running and query == self._pending_query
+
     async def _ask_for_ever(self) -> None:
-        while True:
+        while self.is_running:
             began = time.monotonic()
             answers = await rows(self._client, [self._rows[id_].listed for id_ in self._visible() if id_ in self._rows])
             for row in answers:
@@ -193,7 +197,7 @@ class TopScreen(App[int]):
         return self._order[first : first + max(1, self._table.size.height)]
 
     async def _ask_details(self) -> None:
-        row = self._selected
+        row = self._selected if self.is_running else None
         if row is None or row.listed.kind != "run" or not self._pane.display:
             return
         try:
