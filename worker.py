@@ -28,6 +28,7 @@ from holdfast.client.definition_files import known_agents
 from holdfast.connection.deployment_version import DeploymentVersion, version_from
 from holdfast.connection.queue_routing import queue_routing
 from holdfast.connection.rpc_errors import answered
+from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import (
     connect_when_there,
@@ -60,6 +61,7 @@ from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import with_fetch_tool
 from holdfast.server.deployments.versions import routes_runs
+from holdfast.server.doctor.server_findings import search_attributes
 from holdfast.server.garbage.registration import register
 from holdfast.server.health_endpoint import HealthEndpoint, health_address
 from holdfast.server.worker_health import StorageProbe, WorkerHealth, check_server
@@ -177,6 +179,8 @@ async def serve(
         grace = serving.grace_seconds
         try:
             await _note_idle(client, version, settings.task_queue)
+            if not tools_only:
+                await _note_search_attributes(client)
             await stopping.wait()
         finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
             longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
@@ -251,6 +255,14 @@ async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, 
         elif not await routes_runs(client, version.deployment):
             command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
             _say(f"note: no build of deployment {version.deployment!r} is current, so it gets no runs; `{command}`")
+
+
+async def _note_search_attributes(client: TemporalClient) -> None:
+    """Say so where the namespace lacks search attributes: its runs work all the same, and nobody finds them."""
+    with suppress(HoldfastError):
+        found = search_attributes(await attributes(client), client.namespace)
+        if found.remedy:
+            _say(f"note: search attributes of namespace {client.namespace!r}: {found.result}; {found.remedy}")
 
 
 def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:

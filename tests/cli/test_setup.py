@@ -17,6 +17,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.namespaces import create, retention, retention_of
+from holdfast.server.worker_process import READY
 from tests.cli.page import examples
 from tests.cli.program import KEPT, Ended, Project
 
@@ -138,6 +139,18 @@ async def test_listing_by_what_is_not_registered_names_the_setup(here: Project, 
         await holdfast.waiting()
     with pytest.raises(ServerUnavailable, match=r"HoldfastAgent is not registered.*`holdfast setup`"):
         await holdfast.records(agent="clerk")
+
+
+@pytest.mark.slow
+async def test_a_worker_names_the_search_attributes_that_are_missing(here: Project, plain_server: str) -> None:
+    name = await with_attribute(plain_server, ("HoldfastAgent", "KEYWORD"), ("HoldfastSteps", "KEYWORD"))
+    away = here.where(TEMPORAL_NAMESPACE=name, HOLDFAST_MODEL="scripted", OPENAI_API_KEY="none")
+    with away.started("worker") as worker:
+        worker.heard(READY)
+        note = worker.heard("note: search attributes")
+    assert f"of namespace {name!r}: missing: HoldfastStatus" in note
+    assert "of another type: HoldfastSteps: runs start without any" in note
+    assert note.rstrip().endswith("run `holdfast setup`")
 
 
 def test_a_retention_that_cannot_be_is_refused_before_anything_is_asked(here: Project) -> None:
