@@ -64,6 +64,7 @@ chaos: setup ## run the longer fault tests, the crash certificate among them
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 cluster: setup ## test on Temporal's production server, built here (needs Go and PostgreSQL), its roles killed in turn
+	$(BIN)/python -m tests.cluster.binaries
 	$(BIN)/python -m pytest -m cluster $(if $(filter tests/%,$(ARGS)),,tests/cluster) $(ARGS)
 
 docker-tests: setup ## run workspaces in real containers (needs a Docker daemon and its image, deploy/README.md)

@@ -1,4 +1,7 @@
-"""The programs of Temporal's production server, built from the Go module proxy once for a version."""
+"""The programs of Temporal's production server, built from the Go module proxy once for a version.
+
+`python -m tests.cluster.binaries` builds what the tier `cluster` needs before any test's time begins.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +59,8 @@ def _build(version: str, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for name in PACKAGES:
             (Path(place) / name).rename(folder / name)
+
+
+if __name__ == "__main__":
+    for each in (VERSION, PREVIOUS):
+        built(each)
