@@ -13,6 +13,7 @@ from bench.scale.sizing import (
     KINDS,
     SERVER,
     Coefficients,
+    Load,
     Size,
     coefficients,
     session_bytes,
@@ -40,7 +41,7 @@ def sections(measured: Measured) -> dict[str, str]:
     if measured.throughput and measured.idle and measured.footprint:
         found = coefficients(measured.throughput, measured.idle, measured.footprint)
         texts["coefficients"] = of_coefficients(found)
-        texts["example"] = of_example(size(EXAMPLE, EXAMPLE_PRICES, found))
+        texts["example"] = of_load(EXAMPLE, size(EXAMPLE, EXAMPLE_PRICES, found))
     return texts
 
 
@@ -82,7 +83,9 @@ def of_throughput(measured: Throughput) -> str:
         for cell in measured.cells
     ]
     without = "; ".join(f"{shards} shards {_window(each)}" for shards, each in sorted(measured.idle.items()))
-    return "\n".join([table(head, rows), "", *_told(measured.measured), f"* without any work: {without}"])
+    most = max((cell.commits * cell.steps_per_second for cell in measured.cells), default=0.0)
+    ends = [f"* commits of PostgreSQL, at most: {most:,.0f} a second", f"* without any work: {without}"]
+    return "\n".join([table(head, rows), "", *_told(measured.measured), *ends])
 
 
 def of_footprint(measured: Footprint) -> str:
@@ -152,7 +155,7 @@ def of_crowd(measured: Crowd) -> str:
         ("from the first start until the last end", f"{measured.seconds:.0f} s"),
         ("open at one moment, at most", f"{measured.in_flight:,}"),
         ("ended", ", ".join(f"{count:,} {how}" for how, count in measured.ended.items())),
-        ("steps/s", f"{measured.runs * measured.steps / measured.seconds:.1f}"),
+        ("model calls/s", f"{measured.runs * calls / measured.seconds:.1f}"),
         ("workflow tasks waited for a worker, p50, p95, longest, ms", _spread(measured.workflow_task_ms)),
         ("calls waited for a worker, p50, p95, longest, ms", _spread(measured.activity_task_ms)),
         ("CPU per run, ms", ", ".join(f"{role} {measured.cpu_ms[role] * measured.steps:.0f}" for role in CPU)),
@@ -208,13 +211,13 @@ def of_coefficients(found: Coefficients) -> str:
     return table(("name", "is", "measured", "by `--parts`"), rows).replace("|---|---:|---:|---:|", "|---|---|---:|---|")
 
 
-def of_example(found: Size) -> str:
-    """Return the worked example."""
+def of_load(load: Load, found: Size) -> str:
+    """Return what a load takes."""
     prices = ", ".join(f"{kind} {price:g}" for kind, price in EXAMPLE_PRICES.per_1000.items())
     rows = [
         ("steps a second at the peak", f"{found.steps_per_second:,.0f}"),
         ("workers by CPU", f"{found.workers:,} processes ({found.worker_cores:,.0f} cores)"),
-        (f"memory of each, {EXAMPLE.cached:,} cached", f"{found.worker_gib:.1f} GiB"),
+        (f"memory of each, {load.cached:,} cached", f"{found.worker_gib:.1f} GiB"),
         *((f"cores for {role}", f"{cores:,.1f}") for role, cores in found.cores.items()),
         ("history shards", f"{found.shards:,}"),
         (
@@ -222,7 +225,7 @@ def of_example(found: Size) -> str:
             f"{found.commits_per_second:,.0f}, {found.log_megabytes_per_second:.1f}",
         ),
         ("PostgreSQL: open sessions, GB", f"{found.open_gb:,.0f}"),
-        (f"PostgreSQL: closed runs of {EXAMPLE.retention_days:g} days, GB", f"{found.closed_gb:,.0f}"),
+        (f"PostgreSQL: closed runs of {load.retention_days:g} days, GB", f"{found.closed_gb:,.0f}"),
         (
             "requests of the store a day, millions",
             _requests({kind: each / 1e6 for kind, each in found.requests_per_day.items()}),
@@ -233,7 +236,7 @@ def of_example(found: Size) -> str:
         ),
         ("the store grows by, GB a day", f"{found.stored_gb_per_day:,.0f}"),
     ]
-    return table(("1,000,000 sessions", "calculated"), rows)
+    return table((f"{load.sessions:,} sessions", "calculated"), rows)
 
 
 def _told(measured: Circumstances) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
+from bench.scale import estimate
 from bench.scale.bucket import folder_of
 from bench.scale.crowd import most_at_once
 from bench.scale.database import Held, grown
@@ -231,3 +232,20 @@ def test_a_table_has_a_row_for_each_line() -> None:
 def test_the_page_says_what_was_measured() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert written(page, sections(Measured.read())) == page, "write it with `python -m bench.scale --parts '' --write`"
+
+
+def test_a_load_of_ones_own_is_calculated_as_the_example_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert estimate.main([]) == 0
+    assert capsys.readouterr().out.strip() in PAGE.read_text(encoding="utf-8")
+    assert estimate.main(["--sessions", "200000", "--messages-per-day", "2", "--steps", "4", "--peak", "5"]) == 0
+    told = capsys.readouterr().out
+    assert "| 200,000 sessions | calculated |" in told
+    assert "| steps a second at the peak | 93 |" in told
+
+
+@pytest.mark.parametrize("wrong", [("--busy", "60"), ("--steps", "0"), ("--sessions", "none"), ("--peak", "nan")])
+def test_a_load_that_cannot_be_is_refused(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        estimate.main(wrong)
+    assert ended.value.code == 2
+    assert f"argument {wrong[0]}: " in capsys.readouterr().err
