@@ -221,7 +221,7 @@ def test_a_cell_without_a_strike_is_named_and_the_table_tells_strikes_and_places
     assert table.empty == ["stream under worker"]
     text = markdown(table, {"command": "`it`"})
     assert "| plain | 12 | 3 / 2 |" in text
-    assert "| strikes in all | 19 | 3 |" in text
+    assert "| in all | 19 | 3 / 2 |" in text
     assert "* command: `it`" in text
 
 

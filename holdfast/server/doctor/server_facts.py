@@ -30,7 +30,14 @@ from temporalio.service import RPCError
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY
 from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
-from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
+from holdfast.server.doctor.server_findings import (
+    NO_ANSWER,
+    AgentTools,
+    ClockReading,
+    NamespaceFacts,
+    Poller,
+    ServingWorker,
+)
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)
 
@@ -158,7 +165,7 @@ async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefi
         )
     except ActivityFailureError as error:
         cause = error.cause
-        reason = cause.message if isinstance(cause, ApplicationError) else "no worker said so in time"
+        reason = cause.message if isinstance(cause, ApplicationError) else NO_ANSWER
         return AgentTools(agent.name, None, reason)
     return AgentTools(agent.name, catalog)
 

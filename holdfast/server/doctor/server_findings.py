@@ -83,6 +83,10 @@ class ClockReading:
     after: float
 
 
+NO_ANSWER: Final = "no worker of the task queue has answered in time"
+"""The problem of an agent that no worker was asked about: its definition may be fine."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentTools:
     """What workers say of one agent: the tools it gets, or why it cannot be served."""
@@ -176,6 +180,8 @@ def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | 
     if bad:
         more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
         remedy = "correct the definition, or start the worker with what it names: `holdfast worker --import MODULE`"
+        if bad[0].problem == NO_ANSWER:
+            remedy = "start a worker, of the current build where workers have builds"
         return wrong(TOOLS, f"{bad[0].problem}{more}", remedy)
     names = _some(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
     if [each.agent for each in equipment] == [ANY_AGENT.name]:

@@ -9,6 +9,7 @@ from temporalio.client import Client as TemporalClient
 from holdfast.connection.queue_routing import QueueRouting, promotion, queue_routing, shown
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.settings import Settings
+from holdfast.core.conversation.amounts import counted
 from holdfast.server.deployments.versions import RPC_TIMEOUT
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 
@@ -33,7 +34,7 @@ def builds(there: QueueRouting) -> Finding:
             start = f"start a worker with `--build-id {each[1]}`, or promote a build that has one"
             return wrong(BUILDS, f"{result}, and no worker of {each[1]!r} polls: its new runs wait", start)
     if there.others:
-        unused = f"{result}: the {there.others} workers without a build get nothing"
+        unused = f"{result}: nothing goes to {counted(there.others, 'worker')} without a build"
         return warned(BUILDS, unused, "end them, or start them with --build-id")
     return fine(BUILDS, f"{result}; polling: {polling}")
 

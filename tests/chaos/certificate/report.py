@@ -64,9 +64,12 @@ class Table:
         for scene in self.scenes:
             cells = (self.cell(scene.name, fault).text for fault in self.faults)
             rows.append([scene.name, str(self.events.get(scene.name, 0)), *cells])
-        sums = (str(sum(len(self.cell(scene.name, fault).hits) for scene in self.scenes)) for fault in self.faults)
-        rows.append(["strikes in all", str(sum(self.events.values())), *sums])
+        rows.append(["in all", str(sum(self.events.values())), *map(self._sum, self.faults)])
         return rows
+
+    def _sum(self, fault: Fault) -> str:
+        hits = [self.cell(scene.name, fault).hits for scene in self.scenes]
+        return f"{sum(map(len, hits)):,} / {sum(len(set(each)) for each in hits)}"
 
     def total(self, figure: Callable[[Cell], int]) -> int:
         """Return the sum of a figure over all cells."""

@@ -27,7 +27,7 @@ CURRENT = "'v1' of 'q' is current"
         (Q("q", [V1, V2], 0, V1, V2, 20), Level.OK, f"{CURRENT}, 'v2' gets 20 %; polling: 'v1', 'v2'"),
         (Q("q", [V2], 0, V1), Level.ERROR, f"{CURRENT}, and no worker of 'v1' polls: its new runs wait"),
         (Q("q", [V1], 0, V1, V2, 20), Level.ERROR, "and no worker of 'v2' polls: its new runs wait"),
-        (Q("q", [V1], 2, V1), Level.WARNING, f"{CURRENT}: the 2 workers without a build get nothing"),
+        (Q("q", [V1], 2, V1), Level.WARNING, f"{CURRENT}: nothing goes to 2 workers without a build"),
     ],
 )
 def test_runs_that_no_worker_gets_are_an_error(there: Q, level: Level, result: str) -> None:
