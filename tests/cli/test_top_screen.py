@@ -265,8 +265,8 @@ async def test_an_answer_that_comes_while_the_screen_closes_is_left_alone(
     boards: list[TopScreen] = []
     came = asyncio.Event()
 
-    async def late(*asked: object) -> Overview:
-        while not boards or boards[0].is_running or boards[0].screen.children:
+    async def late(*_: object) -> Overview:
+        while not boards or boards[0].is_running or boards[0].screen.children:  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0)
         came.set()
         return Overview((), 0)
