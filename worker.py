@@ -310,6 +310,7 @@ def _model_for(
     for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
         sys.stderr.write(f"warning: {problem}\n")
     model = RoutedModel(model_from(chosen), read_routes(settings.models_file))
+    prices_of(model, os.environ)  # refuses a file that cannot be read before the server is waited for
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:

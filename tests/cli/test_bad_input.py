@@ -288,6 +288,14 @@ def test_a_key_file_that_is_not_there_is_told_in_one_line(here: Project) -> None
     assert "OPENAI_API_KEY_FILE 'nowhere.key' cannot be read" in line
 
 
+def test_a_price_file_that_is_not_there_is_told_before_the_server_is_waited_for(here: Project) -> None:
+    away = here.where(HOLDFAST_PRICES="nowhere.json", TEMPORAL_ADDRESS="127.0.0.1:1")
+    ended = away.run("worker", "--import", "my_tools", "--server-wait-seconds", "600")
+    assert (ended.code, ended.out) == (2, "")
+    [line] = ended.err.splitlines()
+    assert "HOLDFAST_PRICES 'nowhere.json' cannot be read" in line
+
+
 async def test_none_of_them_has_started_a_run(here: Project) -> None:
     control = await asyncio.to_thread(start_id, here, "assistant", "--task-queue", f"{QUEUE}not")
     client = await Holdfast.connect(here.settings)
