@@ -46,7 +46,7 @@ from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_names import check_names
 from holdfast.mcp.server_file import read_servers, start_problems
@@ -147,6 +147,7 @@ async def serve(
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(options.sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
+    stopping = _Stop()
     client, probe = await _connected(settings, serving, objects, metrics)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
@@ -167,7 +168,9 @@ async def serve(
             mcp=servers,
             version=version,
         )
-    stopping = _stop_signal(guardian, attended=options.attended)
+    stopping.guardian = guardian
+    if options.attended:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_input, guardian)
     if health is not None:
         server = partial(check_server, client, workers.task_queues)
         health.watch(workers.not_polling, server=server, storage=probe.check)
@@ -177,14 +180,14 @@ async def serve(
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {what}{events}{read_at}")
         grace = serving.grace_seconds
+        noting = asyncio.create_task(_note(client, version, settings.task_queue, tools_only=tools_only))
         try:
-            await _note_idle(client, version, settings.task_queue)
-            if not tools_only:
-                await _note_search_attributes(client)
             await stopping.wait()
         finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
+            noting.cancel()
             longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-            asyncio.get_running_loop().call_later(longest, _end_without_calls, longest, guardian)
+            code = 0 if stopping.asked else ServerUnavailable.exit_code
+            asyncio.get_running_loop().call_later(longest, _end_late, longest, guardian, code)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
@@ -216,14 +219,36 @@ async def _connected(
     return client, probe
 
 
-def _stop_signal(guardian: GuardianLink, *, attended: bool) -> asyncio.Event:
-    """Return the event that the first signal sets; the second one ends the process."""
-    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, stopping, guardian)
-    if attended:
-        loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
-    return stopping
+class _Stop:
+    """What SIGINT and SIGTERM do: the first one ends the start or the serving, the second one the process.
+
+    While the worker starts it polls nothing, so the first one cancels the task that made this.
+    """
+
+    def __init__(self) -> None:
+        self.guardian: GuardianLink | None = None
+        self._asked = asyncio.Event()
+        self._starting = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._hear)
+
+    def _hear(self) -> None:
+        if self._asked.is_set():
+            _end(INTERRUPTED, self.guardian)
+        self._asked.set()
+        if self._starting is not None:
+            _say("worker stopping before it serves; a second signal ends it at once")
+            self._starting.cancel()
+
+    @property
+    def asked(self) -> bool:
+        """Whether there was a signal."""
+        return self._asked.is_set()
+
+    async def wait(self) -> None:
+        """Serve until the first signal."""
+        self._starting = None
+        await self._asked.wait()
 
 
 def _offer(
@@ -245,12 +270,20 @@ def _offer(
     return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
 
 
+async def _note(
+    client: TemporalClient, version: DeploymentVersion | None, task_queue: str, *, tools_only: bool
+) -> None:
+    await _note_idle(client, version, task_queue)
+    if not tools_only:
+        await _note_search_attributes(client)
+
+
 async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, task_queue: str) -> None:
     """Say so where the worker gets no runs: no build of its deployment is current, or it has none and another is."""
     with suppress(HoldfastError):
         if version is None:
             if current := (await answered(queue_routing(client, task_queue))).current:
-                remedy = f"end it, or start it with `holdfast worker --build-id {current[1]}`"
+                remedy = f"end it, or start it with `--build-id {current[1]}`"
                 _say(f"note: build {current[1]!r} is current, so this worker without a build gets no runs; {remedy}")
         elif not await routes_runs(client, version.deployment):
             command = f"holdfast deploy promote {version.build_id} --deployment {version.deployment}"
@@ -326,10 +359,14 @@ def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
     leave(code)
 
 
-def _end_without_calls(seconds: float, guardian: GuardianLink) -> NoReturn:
-    """Exit that many seconds after the worker was to stop, though calls still run."""
-    sys.stderr.write(f"error: the worker ends without calls that still run after {seconds:g} s: they count as lost\n")
-    _end(1, guardian)
+def _end_late(seconds: float, guardian: GuardianLink, code: int) -> NoReturn:
+    """Exit that long after the worker was to stop: with 1 if calls still run, with `code` if the server is silent."""
+    if guardian.holds_calls:
+        what, code = "error: the worker ends without calls that still run after {:g} s: they count as lost", 1
+    else:
+        what = "warning: the worker ends without a goodbye: the Temporal server has not answered for {:g} s"
+    sys.stderr.write(f"{what.format(seconds)}\n")
+    _end(code, guardian)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -339,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HoldfastError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # before our signal handlers are installed
+    except (KeyboardInterrupt, asyncio.CancelledError):  # a signal before we serve
         return INTERRUPTED
 
 
@@ -405,12 +442,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     )
     asyncio.run(_with_health(health_address(options.health), partial(serve, settings, serving, told)))
     return 0
-
-
-def _on_signal(stopping: asyncio.Event, guardian: GuardianLink) -> None:
-    if stopping.is_set():
-        _end(INTERRUPTED, guardian)
-    stopping.set()
 
 
 def _on_input(guardian: GuardianLink) -> None:

@@ -35,14 +35,15 @@ from activities.transcript_cache import TranscriptCache
 from holdfast.capabilities.built_in import with_built_in
 from holdfast.connection.deployment_version import DeploymentVersion
 from holdfast.connection.recorded_tasks import is_recorded
-from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.rpc_errors import refusal, rpc_message, says_away
 from holdfast.connection.settings import Settings
-from holdfast.connection.temporal_client import may_be_pushed
+from holdfast.connection.temporal_client import may_be_pushed, when_there
 from holdfast.connection.worker_settings import WorkerSettings
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import REASON_CHARS_MAX
-from holdfast.core.base.errors import InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable, ServerUnreachable
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.remote_tools import RemoteTool
 from holdfast.core.tools.tools import AnyTool
@@ -136,7 +137,6 @@ class Workers:
         self,
         *parts: Worker,
         ready: Callable[[], Awaitable[None]],
-        after_start: Callable[[], Awaitable[None]] | None = None,
         at_end: Callable[[], Awaitable[None]] | None = None,
         resources: OpenResources = NO_RESOURCES,
     ) -> None:
@@ -144,7 +144,6 @@ class Workers:
         self.parts: Final = parts
         self.task_queues: Final = polled_queues(parts)
         self._ready = ready
-        self._after_start = after_start
         self._at_end = at_end
         self._leaving = False
         self._runs: list[asyncio.Task[None]] = []
@@ -170,13 +169,7 @@ class Workers:
         await self._ready()  # a polling worker gets calls at once
         await self._resources.open(apart=True)
         self._entered = asyncio.current_task()
-        try:
-            self._runs = [asyncio.create_task(self._run(part)) for part in self.parts]
-            if self._after_start is not None:
-                await self._after_start()
-        except BaseException:
-            await self._resources.close()
-            raise
+        self._runs = [asyncio.create_task(self._run(part)) for part in self.parts]
         return self
 
     async def __aexit__(
@@ -283,10 +276,11 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats, version)
     write_limits = partial(write_missing_limits, client, settings.task_queue, limits)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
-    delivering, begin = EventSinks(sinks, records), partial(_begin_sinks, client, starts)
+    delivering = EventSinks(sinks, records)
+    begin_sinks = partial(_begin_sinks, client, starts, serving.server_wait_seconds)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    ready = partial(_make_ready, client, heartbeats, prices, write_limits)
-    return Workers(*parts, ready=ready, after_start=begin, resources=resources, at_end=pool.close)
+    ready = partial(_make_ready, client, heartbeats, prices, write_limits, begin_sinks)
+    return Workers(*parts, ready=ready, resources=resources, at_end=pool.close)
 
 
 def giving_up(worker: Worker, runner: AgentWorkflowRunner) -> Worker:
@@ -339,11 +333,11 @@ async def _make_ready(
     client: TemporalClient,
     heartbeats: Heartbeats,
     prices: PriceList | None = None,
-    limiting: Callable[[], Awaitable[None]] | None = None,
+    *requests: Callable[[], Awaitable[None]],
 ) -> None:
     """Prepare everything that calls need before polling starts: earlier calls would have to wait for it."""
-    if limiting is not None:
-        await limiting()
+    for request in requests:
+        await request()
     if may_be_pushed(client):
         await heartbeats.ask(client)
     start_apart()
@@ -371,20 +365,27 @@ def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks,
     )
 
 
-async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> None:
-    """Start the workflow of each sink unless it runs already. Raises ServerUnavailable."""
+async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart], seconds_max: float) -> None:
+    """Start the workflow of each sink unless it runs; wait for a server that is away. Raises ServerUnavailable."""
     for start in starts:
-        try:
-            await client.start_workflow(
-                EVENT_SINK,
-                start,
-                id=sink_id(start),
-                task_queue=sink_queue(start),
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                static_summary=f"events of {start.task_queue} to {start.consumer}",
-            )
-        except RPCError as error:
-            raise refusal(error) from None
+        await when_there(partial(_begin_sink, client, start), seconds_max=seconds_max, report=LOGGER.warning)
+
+
+async def _begin_sink(client: TemporalClient, start: SinkStart) -> None:
+    try:
+        await client.start_workflow(
+            EVENT_SINK,
+            start,
+            id=sink_id(start),
+            task_queue=sink_queue(start),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            static_summary=f"events of {start.task_queue} to {start.consumer}",
+            rpc_timeout=ASK_TIMEOUT,
+        )
+    except RPCError as error:
+        if says_away(error):
+            raise ServerUnreachable(f"no answer for the sink {start.consumer!r} ({rpc_message(error)})") from None
+        raise refusal(error) from None
 
 
 def make_tools_worker(

@@ -118,6 +118,11 @@ class GuardianLink:
                 self._process.kill()
                 self._process.wait()
 
+    @property
+    def holds_calls(self) -> bool:
+        """Whether a call is under way that the guardian would report as lost."""
+        return bool(self._lines)
+
     async def until_ready(self) -> bool:
         """Wait until the guardian can reach the server; return False after START_SECONDS_MAX."""
         with suppress(TimeoutError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ def built(version: str = VERSION) -> Binaries:
 
     They are kept in `holdfast/temporal-server/VERSION` of the user's cache (XDG_CACHE_HOME, else ~/.cache).
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     folder = cache / "holdfast" / "temporal-server" / version
     if not all((folder / name).exists() for name in PACKAGES):
         _build(version, folder)
@@ -62,5 +63,8 @@ def _build(version: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in (VERSION, PREVIOUS):
-        built(each)
+    try:
+        for each in (VERSION, PREVIOUS):
+            built(each)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"error: {error}")

@@ -74,8 +74,10 @@ def promote(
         output.as_json({"deployment": version.deployment, "current": build_id, "before": before})
         return
     output.say(f"{version} is current: new runs begin on it")
-    if before not in (None, build_id):
-        output.hint(f"before, it was {before}; back: holdfast deploy promote {before}{_named(deployment)}")
+    if before is not None and before != build_id:
+        from holdfast.connection.queue_routing import promotion
+
+        output.hint(f"before, it was {before}; back: {promotion((version.deployment, before))}")
 
 
 @deploy.command()
@@ -141,10 +143,6 @@ def drain(
 
 def _version(settings: Settings, deployment: str | None, build_id: str) -> DeploymentVersion:
     return DeploymentVersion(deployment_name(settings.task_queue, deployment), build_id)
-
-
-def _named(deployment: str | None) -> str:
-    return f" --deployment {deployment}" if deployment else ""
 
 
 def _asked(settings: Settings, words: str, ask: Callable[[TemporalClient], Awaitable[T]]) -> T:

@@ -110,7 +110,7 @@ async def _check(
     there.build(version.build_id)
     if not allow_no_pollers and not await worker_count(temporal, version):
         problem = f"no worker of {version} has asked for work in the last 75 s: its runs would wait"
-        start = f"start one with `holdfast worker --build-id {version.build_id}`, or give --allow-no-pollers"
+        start = f"start one with `--build-id {version.build_id}`, or give --allow-no-pollers"
         raise Conflict(f"{problem}; {start}")
 
 

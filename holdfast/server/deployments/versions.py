@@ -134,7 +134,7 @@ async def deployment(temporal: TemporalClient, name: str) -> Deployment:
         described = await temporal.workflow_service.describe_worker_deployment(request, timeout=RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            start = "start its workers with `holdfast worker --build-id ID`, or name another by --deployment"
+            start = "start its workers with `--build-id ID`, or name another by --deployment"
             raise InvalidInput(f"there is no deployment {name[:140]!r} in {temporal.namespace!r}; {start}") from None
         if error.status is RPCStatusCode.UNIMPLEMENTED:
             text = "this server has no worker deployments; use Temporal server 1.32 or later"
