@@ -16,10 +16,10 @@ from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
-from tests.chaos.certificate.certify import Plan, share, trials
+from tests.chaos.certificate.certify import RUNS_MIN, Plan, begins, share, trials
 from tests.chaos.certificate.checks import Seen, Strike, problems
 from tests.chaos.certificate.histories import Progress
-from tests.chaos.certificate.report import Table, markdown, repeating
+from tests.chaos.certificate.report import Cell, Table, markdown, repeating
 from tests.chaos.certificate.trial import Outcome
 
 pytestmark = pytest.mark.timeout(120)
@@ -223,6 +223,15 @@ def test_a_cell_without_a_strike_is_named_and_the_table_tells_strikes_and_places
     assert "| plain | 12 | 3 / 2 |" in text
     assert "| in all | 19 | 3 / 2 |" in text
     assert "* command: `it`" in text
+
+
+def test_a_cell_that_no_strike_has_met_has_a_few_more_runs_when_time_is_up() -> None:
+    missed = Cell(runs=RUNS_MIN - 1)
+    assert begins(missed, now=2, until=1)
+    assert not begins(replace(missed, runs=RUNS_MIN), now=2, until=1)
+    assert not begins(replace(missed, hits=[3]), now=2, until=1)
+    assert begins(replace(missed, hits=[3]), now=1, until=1)
+    assert begins(replace(missed, hits=[3]), now=2, until=None)
 
 
 def test_a_fault_gets_what_others_left_of_their_time_and_never_less_than_its_own() -> None:
