@@ -46,7 +46,7 @@ from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.tools.mcp_servers import McpServer
 from holdfast.core.tools.tool_names import check_names
 from holdfast.mcp.server_file import read_servers, start_problems
@@ -81,6 +81,9 @@ from workers import make_tools_worker, make_worker
 
 STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
+
+START_END_SECONDS_MAX: Final = 15.0
+"""How long a start that a signal has cancelled may take to end: a resource that is open has 10 s to close."""
 
 OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(WorkerSettings)}
 """The worker settings, each with its description."""
@@ -147,7 +150,7 @@ async def serve(
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(options.sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
-    stopping = _Stop()
+    stopping = _SignalHandler()
     client, probe = await _connected(settings, serving, objects, metrics)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
         sys.stderr.write(f"warning: {problem}\n")
@@ -180,14 +183,17 @@ async def serve(
         read_at = f", metrics: http://{metrics}/metrics" if metrics else ""
         _say(f"{READY}: {what}{events}{read_at}")
         grace = serving.grace_seconds
-        noting = asyncio.create_task(_note(client, version, settings.task_queue, tools_only=tools_only))
+        notes_task = asyncio.create_task(
+            _print_start_notes(client, version, settings.task_queue, tools_only=tools_only)
+        )
         try:
             await stopping.wait()
         finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
-            noting.cancel()
+            notes_task.cancel()
             longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-            code = 0 if stopping.asked else ServerUnavailable.exit_code
-            asyncio.get_running_loop().call_later(longest, _end_late, longest, guardian, code)
+            idle = stopping.received and not guardian.has_running_calls  # what ends from now on may not be reported
+            code = 0 if idle else 1
+            asyncio.get_running_loop().call_later(longest, _end_overdue, longest, guardian, code)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await _close(model)
@@ -219,7 +225,7 @@ async def _connected(
     return client, probe
 
 
-class _Stop:
+class _SignalHandler:
     """What SIGINT and SIGTERM do: the first one ends the start or the serving, the second one the process.
 
     While the worker starts it polls nothing, so the first one cancels the task that made this.
@@ -227,28 +233,29 @@ class _Stop:
 
     def __init__(self) -> None:
         self.guardian: GuardianLink | None = None
-        self._asked = asyncio.Event()
+        self._received = asyncio.Event()
         self._starting = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._hear)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
 
-    def _hear(self) -> None:
-        if self._asked.is_set():
+    def _on_signal(self) -> None:
+        if self._received.is_set():
             _end(INTERRUPTED, self.guardian)
-        self._asked.set()
+        self._received.set()
         if self._starting is not None:
             _say("worker stopping before it serves; a second signal ends it at once")
+            asyncio.get_running_loop().call_later(START_END_SECONDS_MAX, _end, INTERRUPTED, self.guardian)
             self._starting.cancel()
 
     @property
-    def asked(self) -> bool:
+    def received(self) -> bool:
         """Whether there was a signal."""
-        return self._asked.is_set()
+        return self._received.is_set()
 
     async def wait(self) -> None:
         """Serve until the first signal."""
         self._starting = None
-        await self._asked.wait()
+        await self._received.wait()
 
 
 def _offer(
@@ -270,7 +277,7 @@ def _offer(
     return f"{where}, task queue {queue!r}, tools: {', '.join(tools) or 'none'}{hooks}{mcp}{build}"
 
 
-async def _note(
+async def _print_start_notes(
     client: TemporalClient, version: DeploymentVersion | None, task_queue: str, *, tools_only: bool
 ) -> None:
     await _note_idle(client, version, task_queue)
@@ -291,11 +298,11 @@ async def _note_idle(client: TemporalClient, version: DeploymentVersion | None, 
 
 
 async def _note_search_attributes(client: TemporalClient) -> None:
-    """Say so where the namespace lacks search attributes: its runs work all the same, and nobody finds them."""
+    """Say so where the namespace lacks search attributes: runs still work but cannot be found by them."""
     with suppress(HoldfastError):
-        found = search_attributes(await attributes(client), client.namespace)
-        if found.remedy:
-            _say(f"note: search attributes of namespace {client.namespace!r}: {found.result}; {found.remedy}")
+        finding = search_attributes(await attributes(client), client.namespace)
+        if finding.remedy:
+            _say(f"note: search attributes of namespace {client.namespace!r}: {finding.result}; {finding.remedy}")
 
 
 def _workspace_tools(settings: Settings, calls: WorkspaceCalls, *, alone: bool) -> Toolset:
@@ -343,7 +350,7 @@ def _model_for(
     for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
         sys.stderr.write(f"warning: {problem}\n")
     model = RoutedModel(model_from(chosen), read_routes(settings.models_file))
-    prices_of(model, os.environ)  # refuses a file that cannot be read before the server is waited for
+    prices_of(model, os.environ)  # fail on an unreadable file before waiting for the server
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
@@ -359,12 +366,12 @@ def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
     leave(code)
 
 
-def _end_late(seconds: float, guardian: GuardianLink, code: int) -> NoReturn:
-    """Exit that long after the worker was to stop: with 1 if calls still run, with `code` if the server is silent."""
-    if guardian.holds_calls:
+def _end_overdue(seconds: float, guardian: GuardianLink, code: int) -> NoReturn:
+    """Exit that long after the worker was to stop: with 1 if calls still run, else with `code`."""
+    if guardian.has_running_calls:
         what, code = "error: the worker ends without calls that still run after {:g} s: they count as lost", 1
     else:
-        what = "warning: the worker ends without a goodbye: the Temporal server has not answered for {:g} s"
+        what = "warning: the worker has not stopped within {:g} s though no call runs: does the Temporal server answer?"
     sys.stderr.write(f"{what.format(seconds)}\n")
     _end(code, guardian)
 

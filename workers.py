@@ -333,11 +333,11 @@ async def _make_ready(
     client: TemporalClient,
     heartbeats: Heartbeats,
     prices: PriceList | None = None,
-    *requests: Callable[[], Awaitable[None]],
+    *preparations: Callable[[], Awaitable[None]],
 ) -> None:
     """Prepare everything that calls need before polling starts: earlier calls would have to wait for it."""
-    for request in requests:
-        await request()
+    for prepare in preparations:
+        await prepare()
     if may_be_pushed(client):
         await heartbeats.ask(client)
     start_apart()
@@ -367,8 +367,10 @@ def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks,
 
 async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart], seconds_max: float) -> None:
     """Start the workflow of each sink unless it runs; wait for a server that is away. Raises ServerUnavailable."""
-    for start in starts:
-        await when_there(partial(_begin_sink, client, start), seconds_max=seconds_max, report=LOGGER.warning)
+    clock = asyncio.get_running_loop().time
+    gives_up_at = clock() + seconds_max
+    for begin in (partial(_begin_sink, client, start) for start in starts):
+        await when_there(begin, seconds_max=max(0.0, gives_up_at - clock()), report=LOGGER.warning)
 
 
 async def _begin_sink(client: TemporalClient, start: SinkStart) -> None:

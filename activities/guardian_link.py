@@ -119,7 +119,7 @@ class GuardianLink:
                 self._process.wait()
 
     @property
-    def holds_calls(self) -> bool:
+    def has_running_calls(self) -> bool:
         """Whether a call is under way that the guardian would report as lost."""
         return bool(self._lines)
 

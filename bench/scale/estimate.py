@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,11 +13,11 @@ from bench.scale.page import of_load
 from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, Load, coefficients, size
 
 FIGURE_MAX: Final = 1e9
-"""More than anybody has of anything that is asked for."""
+"""Larger than any real figure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what a load takes; what is not said is the example's."""
+    """Print the size of a load; options left out have the example's values."""
     load = _load(arguments)
     measured = Measured.read()
     if not (measured.throughput and measured.idle and measured.footprint):
@@ -35,9 +36,9 @@ def _load(arguments: Sequence[str] | None) -> Load:
         parser.add_argument(f"--{name}", type=read, default=default, help=f"{about} ({default:,})")
 
     figure("sessions", _whole, "open sessions")
-    figure("messages-per-day", _between(0, FIGURE_MAX), "of each session")
+    figure("messages-per-day", _between(0, FIGURE_MAX), "messages of each session a day")
     figure("steps", _between(1, FIGURE_MAX), "model calls for each message; the last one answers")
-    figure("peak", _between(1, FIGURE_MAX), "the busiest second by the average")
+    figure("peak", _between(1, FIGURE_MAX), "busiest second ÷ average")
     figure("retention-days", _between(0, FIGURE_MAX), "how long closed runs are kept")
     figure("busy", _between(0.01, 1), "the share of a core to plan for")
     figure("cached", _whole, "runs and sessions in each worker's memory")
@@ -45,14 +46,20 @@ def _load(arguments: Sequence[str] | None) -> Load:
 
 
 def _whole(text: str) -> int:
-    return int(_between(1, FIGURE_MAX)(text))
+    value = _between(1, FIGURE_MAX)(text)
+    if not value.is_integer():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
+    return int(value)
 
 
 def _between(least: float, most: float) -> Callable[[str], float]:
     def number(text: str) -> float:
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not from {least:g} to {most:g}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}")
         return value
 
     return number

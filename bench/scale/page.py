@@ -84,7 +84,7 @@ def of_throughput(measured: Throughput) -> str:
     ]
     without = "; ".join(f"{shards} shards {_window(each)}" for shards, each in sorted(measured.idle.items()))
     most = max((cell.commits * cell.steps_per_second for cell in measured.cells), default=0.0)
-    ends = [f"* commits of PostgreSQL, at most: {most:,.0f} a second", f"* without any work: {without}"]
+    ends = [f"* commits for steps, at most: {most:,.0f} a second", f"* without any work: {without}"]
     return "\n".join([table(head, rows), "", *_told(measured.measured), *ends])
 
 

@@ -65,18 +65,19 @@ class OpenResources:
     async def open(self, *, apart: bool) -> None:
         """Open all of them, in order; `apart` on the loop that async tools share in a worker, else on this one.
 
-        Raises ResourceFailed; those that are open by then are closed.
+        Raises ResourceFailed; those that are open by then are closed, also where this is cancelled.
         """
         if not self._resources:
             return
         self._loop = current_loop() if apart else asyncio.get_running_loop()
         self._values, self._leave = [], asyncio.Event()
-        ready: Future[None] = Future()
-        self._holding = asyncio.run_coroutine_threadsafe(self._hold(ready), self._loop)
+        ready, closed = Future[None](), Future[None]()
+        self._holding = asyncio.run_coroutine_threadsafe(self._hold(ready, closed), self._loop)
         try:
             await asyncio.wrap_future(ready)
         except asyncio.CancelledError:
             self._holding.cancel()
+            await asyncio.wait([asyncio.wrap_future(closed)], timeout=self.closing_seconds)
             raise
 
     async def close(self) -> None:
@@ -94,7 +95,7 @@ class OpenResources:
         self._loop = self._holding = None
         self._values = []
 
-    async def _hold(self, ready: Future[None]) -> None:
+    async def _hold(self, ready: Future[None], closed: Future[None]) -> None:
         """Open everything, say so, wait for the end, and close everything: all in one task."""
         entered: list[tuple[Resource, AbstractAsyncContextManager[Any]]] = []
         leaving, failed = asyncio.create_task(self._leave.wait()), None
@@ -115,6 +116,7 @@ class OpenResources:
                 name = self._resources[len(entered)].name
                 why = f"the resource {name!r} could not be opened: it was cancelled, or broke off"
                 ready.set_exception(failed or ResourceFailed(why))
+            closed.set_result(None)
 
 
 NO_RESOURCES: Final = OpenResources()

@@ -243,9 +243,18 @@ def test_a_load_of_ones_own_is_calculated_as_the_example_is(capsys: pytest.Captu
     assert "| steps a second at the peak | 93 |" in told
 
 
-@pytest.mark.parametrize("wrong", [("--busy", "60"), ("--steps", "0"), ("--sessions", "none"), ("--peak", "nan")])
-def test_a_load_that_cannot_be_is_refused(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("--busy", "60", "'60' is not a number from 0.01 to 1"),
+        ("--steps", "0", "'0' is not a number from 1 to 1e+09"),
+        ("--sessions", "none", "'none' is not a number from 1 to 1e+09"),
+        ("--sessions", "1.9", "1.9 is not a whole number"),
+        ("--peak", "nan", "'nan' is not a number from 1 to 1e+09"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        estimate.main(wrong)
+        estimate.main([option, text])
     assert ended.value.code == 2
-    assert f"argument {wrong[0]}: " in capsys.readouterr().err
+    assert f"argument {option}: {why}" in capsys.readouterr().err

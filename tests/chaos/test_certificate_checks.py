@@ -16,7 +16,7 @@ from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
-from tests.chaos.certificate.certify import RUNS_MIN, Plan, begins, share, trials
+from tests.chaos.certificate.certify import OVERTIME_RUNS_MAX, Plan, may_begin, share, trials
 from tests.chaos.certificate.checks import Seen, Strike, problems
 from tests.chaos.certificate.histories import Progress
 from tests.chaos.certificate.report import Cell, Table, markdown, repeating
@@ -226,12 +226,12 @@ def test_a_cell_without_a_strike_is_named_and_the_table_tells_strikes_and_places
 
 
 def test_a_cell_that_no_strike_has_met_has_a_few_more_runs_when_time_is_up() -> None:
-    missed = Cell(runs=RUNS_MIN - 1)
-    assert begins(missed, now=2, until=1)
-    assert not begins(replace(missed, runs=RUNS_MIN), now=2, until=1)
-    assert not begins(replace(missed, hits=[3]), now=2, until=1)
-    assert begins(replace(missed, hits=[3]), now=1, until=1)
-    assert begins(replace(missed, hits=[3]), now=2, until=None)
+    missed = Cell(begun=OVERTIME_RUNS_MAX - 1)
+    assert may_begin(missed, now=2, until=1)
+    assert not may_begin(replace(missed, begun=OVERTIME_RUNS_MAX), now=2, until=1)
+    assert not may_begin(replace(missed, hits=[3]), now=2, until=1)
+    assert may_begin(replace(missed, hits=[3]), now=1, until=1)
+    assert may_begin(replace(missed, hits=[3]), now=2, until=None)
 
 
 def test_a_fault_gets_what_others_left_of_their_time_and_never_less_than_its_own() -> None:

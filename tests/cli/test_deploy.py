@@ -65,7 +65,8 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         await without_workers(client, name, "v0")
         refused = await deploy("promote", "v11")
         assert refused.code == 2
-        assert refused.err.startswith(f"error: deployment '{name}' has no build 'v11'; did you mean 'v1'?; a build is")
+        assert f"error: deployment '{name}' has no build 'v11' (a new build is listed" in refused.err
+        assert refused.err.endswith("; did you mean 'v1'?\n")
         unserved = await deploy("promote", "v0", "--json")
         assert unserved.code == 7
         assert "no worker of build 'v0'" in unserved.document["error"]["message"]

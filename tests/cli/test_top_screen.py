@@ -263,16 +263,17 @@ async def test_an_answer_that_comes_while_the_screen_closes_is_left_alone(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boards: list[TopScreen] = []
-    came = asyncio.Event()
+    answered = asyncio.Event()
 
     async def late(*_: object) -> Overview:
-        while not boards or boards[0].is_running or boards[0].screen.children:  # noqa: ASYNC110  # nothing tells
-            await asyncio.sleep(0)
-        came.set()
+        async with asyncio.timeout(SECONDS_MAX):
+            while not boards or boards[0].is_running or boards[0].screen.children:  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0)
+        answered.set()
         return Overview((), 0)
 
     async with serve(turns, [pay]) as served:
         monkeypatch.setattr(top_screen, "overview", late)
         async with screen(served.client, "HoldfastAgent = 'nobody'") as shown:
             boards.append(shown.board)
-    assert came.is_set()
+    assert answered.is_set()

@@ -243,7 +243,8 @@ async def test_one_that_does_not_close_is_logged_and_the_others_are_closed(
     assert place.notes == ["database opened", "database closed"]
 
 
-def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "here"])
+def test_a_start_that_is_cancelled_ends_when_nothing_is_open_any_more(*, apart: bool) -> None:
     place, begun = Place(), threading.Event()
 
     async def slow() -> AsyncIterator[Disk]:
@@ -253,13 +254,13 @@ def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
 
     async def cancelled() -> None:
         opened = OpenResources(place.tools, [place.resources[0], resource(slow)])
-        opening = asyncio.create_task(opened.open(apart=False))
+        opening = asyncio.create_task(opened.open(apart=apart))
         await asyncio.to_thread(begun.wait)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
+        assert place.closed.is_set()
         await opened.close()
-        await asyncio.to_thread(place.closed.wait)
 
     asyncio.run(asyncio.wait_for(cancelled(), 60))
 

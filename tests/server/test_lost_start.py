@@ -87,8 +87,9 @@ async def test_it_does_not_wait_for_ever(settings: Settings, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_signal_ends_the_wait(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_wait(settings: Settings, tmp_path: Path, number: int) -> None:
     async with cut_off(settings, tmp_path, "reset") as cut:
         await cut.says("waiting for the Temporal server, ")
-        os.kill(cut.worker.pid, signal.SIGINT)
+        os.kill(cut.worker.pid, number)
         assert await cut.exit_code() == INTERRUPTED, cut.heard

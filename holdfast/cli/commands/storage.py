@@ -87,7 +87,9 @@ async def _collect(settings: Settings, rules: Rules, users: StoreUsers) -> tuple
 def _show(report: Report, read: tuple[StoreUser, ...]) -> None:
     names = ", ".join(printable(each.namespace) for each in read)
     resumed = ", continuing an interrupted collection" if report.resumed else ""
-    output.say(f"{report.runs_read:,} runs read in {names}{resumed}; of the store, {', '.join(report.folders)}:")
+    output.say(
+        f"{report.runs_read:,} runs read in {names}{resumed}; store folders checked: {', '.join(report.folders)}"
+    )
     would = "would be " if report.dry_run else ""
     rows = (
         ("in use", "used"),

@@ -135,7 +135,7 @@ class TopScreen(App[int]):
     # --- asking
 
     async def _list_for_ever(self) -> None:
-        while True:
+        while self.is_running:
             query = self._pending_query
             try:
                 listing = await overview(self._client, query or None, self._limit)
@@ -408,6 +408,8 @@ class TopScreen(App[int]):
         async def ask() -> None:
             # as it is now, not as it was last shown
             latest = await progress(self._client, row.listed, seconds_max=DECIDE_SECONDS_MAX)
+            if not self.is_running:
+                return
             self._update_row(latest)
             calls = [each for each in latest.waiting if each.message is None]
             if not calls:

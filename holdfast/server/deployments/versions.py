@@ -115,8 +115,8 @@ class Deployment:
             if each.build_id == build_id:
                 return each
         there = suggestion(build_id, [each.build_id for each in self.builds])
-        soon = "a build is there some seconds after its first worker has started"
-        raise InvalidInput(f"deployment {self.name!r} has no build {build_id[:140]!r}; {there}; {soon}")
+        soon = "a new build is listed a few seconds after its first worker starts"
+        raise InvalidInput(f"deployment {self.name!r} has no build {build_id[:140]!r} ({soon}); {there}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready data."""

@@ -31,7 +31,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY
 from holdfast.core.wire.tool_catalog import ToolCatalog, ToolsRequest
 from holdfast.server.doctor.server_findings import (
-    NO_ANSWER,
+    NO_WORKER_ANSWERED,
     AgentTools,
     ClockReading,
     NamespaceFacts,
@@ -165,7 +165,7 @@ async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefi
         )
     except ActivityFailureError as error:
         cause = error.cause
-        reason = cause.message if isinstance(cause, ApplicationError) else NO_ANSWER
+        reason = cause.message if isinstance(cause, ApplicationError) else NO_WORKER_ANSWERED
         return AgentTools(agent.name, None, reason)
     return AgentTools(agent.name, catalog)
 

@@ -83,8 +83,8 @@ class ClockReading:
     after: float
 
 
-NO_ANSWER: Final = "no worker of the task queue has answered in time"
-"""The problem of an agent that no worker was asked about: its definition may be fine."""
+NO_WORKER_ANSWERED: Final = "no worker of the task queue has answered in time"
+"""The problem where no worker answered: the definition may be fine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +177,12 @@ def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | 
     `offered` is what ANY_AGENT gets: beside it, agents that take no tools or no hooks are named.
     """
     bad = [each for each in equipment if each.catalog is None]
+    bad.sort(key=lambda each: each.problem == NO_WORKER_ANSWERED)  # a wrong definition comes first
     if bad:
         more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
         remedy = "correct the definition, or start the worker with what it names: `holdfast worker --import MODULE`"
-        if bad[0].problem == NO_ANSWER:
-            remedy = "start a worker, of the current build where workers have builds"
+        if bad[0].problem == NO_WORKER_ANSWERED:
+            remedy = "start a worker; if workers have builds, one of the current build"
         return wrong(TOOLS, f"{bad[0].problem}{more}", remedy)
     names = _some(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
     if [each.agent for each in equipment] == [ANY_AGENT.name]:

@@ -23,15 +23,16 @@ from tests.chaos.certificate.trial import Outcome, trial
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a folder of its own in it
 
 
-RUNS_MIN: Final = 4
-"""Runs that a cell has, though time is up, while no strike has met one: it would show nothing."""
+OVERTIME_RUNS_MAX: Final = 4
+"""How many runs a cell may have in all while no strike has met one, even after time is up: it would show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be done. `every` K: each K-th event is struck, `per_run` of them in one run; `at`: those events alone.
 
-    `seconds`: the faults share so much time to begin runs in. `keep`: where the histories of runs that broke a rule go.
+    `seconds`: the faults share so much time to begin runs in, but for the first few of a cell that no strike has met.
+    `keep`: where the histories of runs that broke a rule go.
     """
 
     scenes: Sequence[Scene]
@@ -106,19 +107,21 @@ async def _under(  # what all trials share
 
     async def one(scene: Scene, aims: Sequence[int]) -> None:
         async with places:
-            if not begins(table.cell(scene.name, fault), time.monotonic(), until):
+            cell = table.cell(scene.name, fault)
+            if not may_begin(cell, time.monotonic(), until):
                 table.left_out += len(aims)
                 return
+            cell.begun += 1
             outcome = await trial(stage, scene, baselines[scene.name], fault, aims)
-            table.cell(scene.name, fault).note(outcome)
+            cell.note(outcome)
             report(outcome)
 
     await asyncio.gather(*(one(scene, aims) for scene, aims in trials(plan, fault, table.events)))
 
 
-def begins(cell: Cell, now: float, until: float | None) -> bool:
-    """Return whether another run of a cell begins: in time, or later if none of its first few was met by a strike."""
-    return until is None or now <= until or (not cell.hits and cell.runs < RUNS_MIN)
+def may_begin(cell: Cell, now: float, until: float | None) -> bool:
+    """Return whether another run of a cell begins: in time, or later if no strike has met its first few."""
+    return until is None or now <= until or (not cell.hits and cell.begun < OVERTIME_RUNS_MAX)
 
 
 def trials(plan: Plan, fault: Fault, events: dict[str, int]) -> Iterator[tuple[Scene, Sequence[int]]]:

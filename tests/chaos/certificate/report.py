@@ -17,6 +17,7 @@ COMMAND: Final = "python -m tests.chaos.certificate"
 class Cell:
     """What was seen of one scene under one fault."""
 
+    begun: int = 0
     runs: int = 0
     hits: list[int] = field(default_factory=list[int])
     late: int = 0

@@ -216,12 +216,17 @@ def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
     assert "correct the definition, or start the worker with what it names" in text
 
 
-def test_agents_that_no_worker_was_asked_about_may_be_fine() -> None:
-    found, text = level_and_words(server_findings.tools([AgentTools("clerk", None, server_findings.NO_ANSWER)], 0))
+def test_agents_that_no_worker_answered_for_may_be_fine() -> None:
+    found, text = level_and_words(
+        server_findings.tools([AgentTools("clerk", None, server_findings.NO_WORKER_ANSWERED)], 0)
+    )
     assert found is Level.ERROR
     assert "no worker of the task queue has answered in time" in text
-    assert "start a worker, of the current build where workers have builds" in text
+    assert "start a worker; if workers have builds, one of the current build" in text
     assert "definition" not in text
+    silent = AgentTools("lead", None, server_findings.NO_WORKER_ANSWERED)
+    bad = AgentTools("clerk", None, "agent 'clerk' names the tool 'ad', which is not there")
+    assert "names the tool 'ad'" in server_findings.tools([silent, bad], 0).result
 
 
 def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() -> None:

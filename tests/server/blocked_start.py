@@ -33,7 +33,7 @@ async def _stand_still(place: str) -> None:
 
 
 class Line:
-    """What the resource is."""
+    """A resource."""
 
 
 @resource
@@ -62,5 +62,5 @@ async def _held_describe(*given: Any, **named: Any) -> Any:  # noqa: ANN401  # w
 
 
 if FOLDER in os.environ:  # in the worker alone: the test imports this for its names
-    Client.start_workflow = _held_start  # type: ignore[method-assign]  # a server dies here by chance alone
+    Client.start_workflow = _held_start  # type: ignore[method-assign]  # a real server is lost here only by chance
     WorkflowService.describe_task_queue = _held_describe  # type: ignore[method-assign]
