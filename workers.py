@@ -276,10 +276,9 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts += _limited_parts(client, settings.task_queue, limits, inference, serving, heartbeats, version)
     write_limits = partial(write_missing_limits, client, settings.task_queue, limits)
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
-    delivering = EventSinks(sinks, records)
-    begin_sinks = partial(_begin_sinks, client, starts, serving.server_wait_seconds)
+    delivering, begin = EventSinks(sinks, records), partial(_begin_sinks, client, starts, serving.server_wait_seconds)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    ready = partial(_make_ready, client, heartbeats, prices, write_limits, begin_sinks)
+    ready = partial(_make_ready, client, heartbeats, prices, write_limits, begin)
     return Workers(*parts, ready=ready, resources=resources, at_end=pool.close)
 
 
