@@ -150,6 +150,7 @@ async def serve(
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(options.sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
+    prices = prices_of(model, os.environ) if model else None  # an unreadable file fails before we wait for the server
     stopping = _SignalHandler()
     client, probe = await _connected(settings, serving, objects, metrics)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
@@ -165,7 +166,7 @@ async def serve(
             model,
             serving=serving,
             results=results,
-            prices=prices_of(model, os.environ),
+            prices=prices,
             sinks=delivering,
             guardian=guardian,
             mcp=servers,
@@ -191,8 +192,8 @@ async def serve(
         finally:  # also where the server refuses our polls, which cancels us: a call that never ends must not keep us
             notes_task.cancel()
             longest = grace + STUBBORN_SECONDS + workers.closing_seconds + calls.closing_seconds
-            idle = stopping.received and not guardian.has_running_calls  # what ends from now on may not be reported
-            code = 0 if idle else 1
+            # a call that ends from now on may not reach the server
+            code = 0 if stopping.received and not guardian.has_running_calls else 1
             asyncio.get_running_loop().call_later(longest, _end_overdue, longest, guardian, code)
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
@@ -350,7 +351,6 @@ def _model_for(
     for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
         sys.stderr.write(f"warning: {problem}\n")
     model = RoutedModel(model_from(chosen), read_routes(settings.models_file))
-    prices_of(model, os.environ)  # fail on an unreadable file before waiting for the server
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
