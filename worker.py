@@ -56,6 +56,7 @@ from holdfast.models.model_choice import model_from
 from holdfast.models.route_file import read_routes
 from holdfast.models.routed_model import RoutedModel
 from holdfast.runtime.imports import imported_module
+from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_schemas
 from holdfast.runtime.subprocesses import kill_all
@@ -149,8 +150,9 @@ async def serve(
     check_schemas(toolset.tools)
     servers = {} if tools_only else read_servers(settings.mcp_file)
     delivering = _sinks_for(options.sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, with_built_in(toolset), options.model, servers)
-    prices = prices_of(model, os.environ) if model else None  # an unreadable file fails before we wait for the server
+    model, prices = None, None
+    if not tools_only:
+        model, prices = _model_for(settings, with_built_in(toolset), options.model, servers)
     stopping = _SignalHandler()
     client, probe = await _connected(settings, serving, objects, metrics)
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem, workspaces.warning)):
@@ -338,8 +340,8 @@ def _sinks_for(urls: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
 
 def _model_for(
     settings: Settings, toolset: Toolset, chosen: str | None, servers: Mapping[str, McpServer]
-) -> RoutedModel:
-    """Return the model, after checking the agents: what one of them lacks is reported now, not in a run."""
+) -> tuple[RoutedModel, PriceList]:
+    """Return the model and its prices, after checking the agents: what one lacks is reported now, not in a run."""
     definitions = known_agents(settings).values()
     agents = AgentRegistry.of(*definitions)
     if not toolset.workspaces:  # its capability would be said to be missing
@@ -351,11 +353,12 @@ def _model_for(
     for problem in start_problems(servers, agents, os.environ, inline=settings.mcp_inline):
         sys.stderr.write(f"warning: {problem}\n")
     model = RoutedModel(model_from(chosen), read_routes(settings.models_file))
+    prices = prices_of(model, os.environ)
     for note in _idle_agents(agents, toolset):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
-    return model
+    return model, prices
 
 
 def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
