@@ -133,6 +133,7 @@ def test_the_page_on_deploying_names_variables_and_options_that_there_are() -> N
     assert len(names) > 10
     names -= {"--scale", "--build", "--from-file"}  # of Docker and kubectl
     names -= {"--plugin", "--endpoint", "--user", "--database", "--schema-name"}  # of Temporal's schema tool
+    names -= {"--deployment-name", "--unversioned", "--yes"}  # of `temporal worker deployment`
     assert {name for name in names if name not in known and not name.startswith("TEMPORAL_TLS_")} == set()
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
 from holdfast import LLM, AgentDefinition
 from holdfast.client import AgentHandle, Holdfast, Settings
@@ -21,7 +22,9 @@ from holdfast.core.tools.tools import AnyTool, tool
 from holdfast.models.routed_model import RoutedModel
 from holdfast.models.routes import Route
 from holdfast.server.deployments import routing
+from holdfast.server.deployments.drain import drain
 from holdfast.server.deployments.routing import promote
+from holdfast.server.deployments.versions import BuildStatus, deployment
 from holdfast.testing import ScriptedModel, say
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.server.builds import SECONDS_MAX, answering, registered
@@ -200,6 +203,30 @@ async def test_a_run_that_continues_as_new_moves_and_one_from_before_builds_goes
                 assert (await talking.ask("build")).output == "model-v2 v2"
     await replayed(client, early)
     await replayed(client, long)
+
+
+@pytest.mark.slow
+async def test_workers_without_a_build_take_over_what_builds_had(settings: Settings, tmp_path: Path) -> None:
+    gate, name = tmp_path / "open", settings.task_queue
+    client = await Holdfast.connect(settings)
+    async with build(settings, None):
+        async with build(settings, "v1"):
+            await promote(client.temporal, DeploymentVersion(name, "v1"))
+            left = await client.start(PLAIN, f"gate:{gate}")
+            await at_work(client, left)
+            talking: AgentHandle[str] = client.agent(definition=PLAIN)
+            assert (await talking.ask("build")).output == "model-v1 v1"
+            there = await deployment(client.temporal, name)
+            nobody = SetWorkerDeploymentCurrentVersionRequest(  # as the command of docs/deploy.md asks
+                namespace=client.temporal.namespace, deployment_name=name, conflict_token=there.conflict_token
+            )
+            await client.temporal.workflow_service.set_worker_deployment_current_version(nobody)
+            draining = asyncio.create_task(drain(client.temporal, DeploymentVersion(name, "v1"), 300, lambda _: None))
+            gate.touch()
+            assert await said(client, left) == "model-v1 v1", "what is under way ends on its build"
+            assert (await draining).status is BuildStatus.DRAINED
+        assert (await talking.ask("build")).output == "model-before before"
+        assert await said(client, await client.start(PLAIN, "build")) == "model-before before"
 
 
 @pytest.mark.slow
