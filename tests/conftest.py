@@ -204,7 +204,7 @@ def named_server() -> str | None:
 
 @pytest.fixture(scope="session")
 def temporal_address(request: pytest.FixtureRequest, named_server: str | None) -> str:
-    """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`make cluster`)."""
+    """Where that server is; HOLDFAST_TEST_ADDRESS names another to test against (`python -m tests.cluster`)."""
     if named_server is not None:
         return named_server
     server: ServerAddress = request.getfixturevalue("temporal_server")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import Baseline, baseline_of
 from tests.chaos.certificate.catalogue import SCENES
@@ -94,6 +96,10 @@ def billed_more(seen: Seen) -> Seen:
     return replace(seen, requests=(*seen.requests, replace(seen.requests[0], started_at=0)))
 
 
+def allowed_less(seen: Seen) -> Seen:
+    return replace(seen, scene=replace(seen.scene, budget=ExecutionBudget(max_tokens=359)))
+
+
 def reported_more(seen: Seen) -> Seen:
     data = seen.states[0].to_dict()
     data["execution"]["usage"]["input_tokens"] += 100
@@ -125,6 +131,7 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
         (event_doubled, "a watcher was told"),
         (reported_more, "460 tokens are counted as reported, not 360"),
         (billed_more, "360 tokens are counted, 480 were billed"),
+        (allowed_less, "360 tokens were billed, the budget allows 359"),
         (numbers_left_out, "are numbered [1, 3]"),
         (keys_changed, "note one has 2 keys"),
     ],
@@ -132,6 +139,22 @@ async def test_a_run_like_the_undisturbed_one_breaks_no_rule(seen: Seen) -> None
 async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen], told: str) -> None:
     lines = problems(plant(seen))
     assert any(told in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "noted"),
+    [
+        ("steps", StopReason.STEPS_LIMIT, 2),
+        ("tokens", StopReason.TOKEN_LIMIT, 3),
+        ("deadline", StopReason.TIME_LIMIT, 1),
+    ],
+)
+async def test_a_limit_ends_the_scene_that_is_about_it(
+    tmp_path: Path, name: str, reason: StopReason, noted: int
+) -> None:
+    alone = await baseline_of(SCENES[name], tmp_path / "alone")
+    assert [state.stop_reason for state in alone.states] == [reason]
+    assert len(alone.effects) == noted
 
 
 def note_given_up(seen: Seen) -> Seen:

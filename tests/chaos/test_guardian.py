@@ -24,7 +24,7 @@ from holdfast.server.worker_process import WorkerProcess
 from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say
-from tests.chaos.processes import READY_SECONDS_MAX, frozen, guardian_of, worker
+from tests.chaos.processes import READY_SECONDS_MAX, freeze, frozen, guardian_of, worker
 from tests.pids import alive, until_gone
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(240)]
@@ -150,6 +150,33 @@ async def test_a_guardian_that_is_killed_is_replaced_by_one_that_knows_all(setti
             state = await client.result(execution_id)
     assert state.final_response == "noted"
     assert ledger.count(name="note", phase="finished") == 1
+
+
+@pytest.mark.slow
+async def test_a_lost_machine_is_known_by_its_silence_and_its_call_begins_anew(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "tools.jsonl")
+    script = [calls(Call("note", {"text": "one", "seconds": 4}), Call("pay", {"amount": 5, "seconds": 4})), say("told")]
+    async with FakeOpenAI(script) as endpoint:
+        client = await Holdfast.connect(settings)
+        async with worker(settings, endpoint, ledger.path) as lost:
+            execution_id = await client.start(AGENT, "note and pay")
+            [first] = await begun(ledger, "note")
+            await begun(ledger, "pay")
+            freeze(lost.pid)  # so that neither of the two tells of the other's death
+            os.kill(guardian_of(lost), signal.SIGKILL)
+            lost.kill()
+            lost_at = time.time()
+        async with worker(settings, endpoint, ledger.path):
+            state = await client.result(execution_id)
+    again = [*ledger.entries(name="note", phase="started")][1:]
+    assert [each.key for each in again] == [first.key]
+    assert again[0].at - lost_at > LOST_SECONDS_MAX, "nobody told the server"
+    assert ledger.count(name="pay", phase="started") == 1
+    outcomes = {each.call.name: each.error and each.error.type for each in state.steps[0].tool_executions}
+    assert outcomes == {"note": None, "pay": "OutcomeUnknown"}
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "told")
 
 
 @pytest.mark.slow

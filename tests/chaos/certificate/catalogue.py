@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.core.agent.budget import ExecutionBudget
@@ -11,12 +12,19 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.usage import Prices
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.testing.script import Call, Reply, calls, say, turn_number
-from tests.chaos.certificate.scene import Asked, Begun, Deed, Model, Scene, Waits
+from tests.chaos.certificate.scene import SECONDS_MAX, SPARE_TOKENS, Asked, Begun, Deed, Model, Scene, Waits
 from tests.chaos.sessions import place_of
 
 DELAY: Final = 0.1
 DEADLINE_SECONDS: Final = 5.0
+STEPS_MAX: Final = 2
+TOKENS_MAX: Final = 1_300
+PROMPT_TOKENS: Final = 300
+"""Of each answer where tokens end the run: so many that a request's length is still an upper bound of them."""
+
+ANSWER_TOKENS: Final = 20
 PRICED: Final = LLM(model="scripted", prices=Prices(input_usd=1, output_usd=2))
+SPARING: Final = LLM(model="scripted", prices=PRICED.prices, max_output_tokens=ANSWER_TOKENS)
 WORDS: Final = " ".join(f"word{number}" for number in range(40))
 
 
@@ -33,6 +41,17 @@ def turns(*replies: Reply) -> Model:
 def agents(**scripts: Sequence[Reply]) -> Model:
     """Return the model that says, turn by turn, what the agent that asks is to say."""
     return lambda request: turns(*scripts[asker(request)])(request)
+
+
+def spending(request: dict[str, Any]) -> tuple[int, int]:
+    """Return what the answer to a request reports: no more than it allows."""
+    return PROMPT_TOKENS, min(ANSWER_TOKENS, int(request["max_completion_tokens"]))
+
+
+def _reads_on(request: dict[str, Any]) -> Reply:
+    """Ask for a tool, turn after turn, as long as there are tokens."""
+    note = calls(_note(f"turn {turn_number(request)}"), delay_seconds=DELAY)
+    return replace(note, usage=spending(request))
 
 
 def asker(request: dict[str, Any]) -> str:
@@ -174,6 +193,22 @@ def _scenes() -> tuple[Scene, ...]:
             turns(calls(_note("one"), delay_seconds=DELAY), HANG),
             budget=ExecutionBudget(max_seconds=DEADLINE_SECONDS),
             timed=True,
+        ),
+        Scene(
+            "steps",
+            f"a limit of {STEPS_MAX} steps that ends the run after the second one's tool",
+            noter,
+            turns(*(calls(_note(text), delay_seconds=DELAY) for text in ("one", "two", "three"))),
+            budget=ExecutionBudget(max_steps=STEPS_MAX, max_tokens=SPARE_TOKENS, max_seconds=SECONDS_MAX),
+        ),
+        Scene(
+            "tokens",
+            f"a limit of {TOKENS_MAX:,} tokens that ends the run, after three steps if no attempt is lost",
+            agent("noter", tools=("note",), llm=SPARING),
+            _reads_on,
+            budget=ExecutionBudget(max_tokens=TOKENS_MAX, max_seconds=SECONDS_MAX),
+            spent=True,
+            reported=spending,
         ),
         Scene(
             "hooks",

@@ -134,9 +134,11 @@ def _state_problems(seen: Seen) -> Iterator[str]:
 def goes_otherwise(seen: Seen) -> bool:
     """Return whether the run may rightly go otherwise than the undisturbed one: then less is compared.
 
-    Time ended it, or a stop did that came earlier, or a session's message came after its execution.
+    Time ended it, or tokens that a lost attempt has used up, or a stop that came earlier, or a session's message came
+    after its execution.
     """
-    return seen.scene.timed or seen.stopped_early or _without_its_message(seen)
+    spent = seen.scene.spent and bool(seen.strikes)
+    return seen.scene.timed or spent or seen.stopped_early or _without_its_message(seen)
 
 
 def _without_its_message(seen: Seen) -> bool:
@@ -283,7 +285,7 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
     wanted = sum(state.usage.total_tokens - state.usage.estimated_tokens for state in seen.baseline.states)
     reported = used - estimated
     whole = any(_counts_as_a_whole(seen, state) for state in seen.states)
-    billed = sum(_billed(each) for each in seen.requests)
+    billed = _billed(seen)
     at_most = goes_otherwise(seen) or whole
     # what a lost attempt had reported before it was lost counts as reported, too
     if reported > max(wanted, billed if seen.strikes else 0) or (reported < wanted and not at_most):
@@ -299,8 +301,10 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
         yield f"{steps} steps are counted, not {expected}"
 
 
-def _billed(request: RequestRecord) -> int:
-    return 120 if request.outcome == "answered" and request.status == 200 else 0  # `DEFAULT_USAGE`
+def _billed(seen: Seen) -> int:
+    """Return the tokens that the endpoint's whole answers have reported."""
+    answered = (each for each in seen.requests if each.outcome == "answered" and each.status == 200)
+    return sum(sum(seen.scene.reported(each.body)) for each in answered)
 
 
 def _budget_problems(seen: Seen) -> Iterator[str]:
@@ -311,7 +315,7 @@ def _budget_problems(seen: Seen) -> Iterator[str]:
                 assert_within_budget(state)
             except AssertionError as error:
                 yield f"budget: {error}"
-    billed = sum(_billed(each) for each in seen.requests)
+    billed = _billed(seen)
     if budget.max_tokens is not None and billed > budget.max_tokens:
         yield f"{billed} tokens were billed, the budget allows {budget.max_tokens}"
     if seen.scene.timed and seen.states and (limit := seen.states[0].running.time_limit_at) is not None:

@@ -11,15 +11,19 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopMode
-from holdfast.testing.script import Reply
+from holdfast.testing.script import DEFAULT_USAGE, Reply
 
-TOKENS_MAX: Final = 200_000
+SPARE_TOKENS: Final = 200_000
 SECONDS_MAX: Final = 900.0
 COST_MAX: Final = 1.0
 """More than the tokens can cost: these limits are there to be held, not to end a run."""
 
 Model = Callable[[dict[str, Any]], Reply]
 """What answers a request; it depends on the request alone, so an attempt that is repeated gets the same answer."""
+
+
+Reported = Callable[[dict[str, Any]], tuple[int, int]]
+"""The prompt and completion tokens that the answer to a request reports: what the provider bills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Scene:
     """One row of the certificate. Each of `asks` is answered by an execution of its own: with several, in a session.
 
     `once` names the tools whose outcome may be unknown after a fault: those that never begin twice. In a `timed` scene
-    time ends the run, at a place that depends on the faults.
+    time ends the run, at a place that depends on the faults; in a `spent` one tokens do, and lost attempts count.
     """
 
     name: str
@@ -74,11 +78,13 @@ class Scene:
     asks: tuple[str, ...] = ("go",)
     deeds: tuple[Deed, ...] = ()
     budget: ExecutionBudget = field(
-        default_factory=lambda: ExecutionBudget(max_tokens=TOKENS_MAX, max_seconds=SECONDS_MAX, max_cost=COST_MAX)
+        default_factory=lambda: ExecutionBudget(max_tokens=SPARE_TOKENS, max_seconds=SECONDS_MAX, max_cost=COST_MAX)
     )
     continue_events: int = CONTINUE_EVENTS
     once: frozenset[str] = frozenset()
     timed: bool = False
+    spent: bool = False
+    reported: Reported = lambda _: DEFAULT_USAGE
     parallel: bool = False
     """Calls run at the same time: their events may come in another order."""
     sink: bool = False
