@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from bench.report import machine
-from bench.scale import crowd, footprint, idle, page, throughput
-from bench.scale.figures import Cell, Circumstances, Figures, Footprint, Left, Measured, Throughput, Window
+from bench.scale import crowd, footprint, idle, messages, page, throughput
+from bench.scale.figures import Cell, Circumstances, Cost, Figures, Footprint, Left, Measured, Throughput, Window
 from bench.scale.ground import set_ground
 from bench.scale.process_trees import load_average
 from bench.stage import perform
 from holdfast.runtime.process_exit import leave
+from tests.cluster import postgres
 from tests.cluster.binaries import VERSION
 
-PARTS: Final = ("throughput", "footprint", "idle", "crowd")
+PARTS: Final = ("throughput", "messages", "footprint", "idle", "crowd")
 SHARDS: Final = 16
 """Of all parts but the throughput."""
 
@@ -32,6 +33,7 @@ IDLE_MINUTES_MAX: Final = 40.0
 EPILOG: Final = """\
 throughput  runs side by side on each number of shards and workers: steps/s, the time of a step from the scheduling of
             its model call to that of the next one (the server's times), the processor time of each role per step
+messages    what messages of sessions, and runs without tools, take: processor time of each role, commits, log
 footprint   what runs of 10 and 50 steps and sessions leave: rows and bytes in PostgreSQL once dead rows are gone,
             objects and bytes in the store, requests of the store by kind (a bucket in memory counts them)
 idle        sessions that have answered one message each: memory, rows, bytes, timers, what they cost while they wait,
@@ -70,6 +72,15 @@ async def _throughput(options: argparse.Namespace, measured: Circumstances) -> F
     return Throughput(measured=measured, cells=tuple(cells), idle=windows)
 
 
+async def _messages(_: argparse.Namespace, measured: Circumstances) -> Figures:
+    def report(cost: Cost) -> None:
+        log = f"{cost.log_bytes:,.0f} bytes of log"
+        say(f"{cost.count} {cost.name}: ms {cost.cpu_ms}, {cost.commits:.1f} commits, {log}")
+
+    async with set_ground(SHARDS) as ground:
+        return await messages.messages(ground, measured, report)
+
+
 async def _footprint(_: argparse.Namespace, measured: Circumstances) -> Figures:
     left: list[Left] = []
     async with set_ground(SHARDS) as ground:
@@ -95,6 +106,7 @@ async def _crowd(options: argparse.Namespace, measured: Circumstances) -> Figure
 
 MEASURING: Final[dict[str, Part]] = {
     "throughput": _throughput,
+    "messages": _messages,
     "footprint": _footprint,
     "idle": _idle,
     "crowd": _crowd,
@@ -109,12 +121,11 @@ async def measure(options: argparse.Namespace, command: str) -> Measured:
         began, load = time.monotonic(), load_average()
         unknown = Circumstances(date="", command="", machine="", minutes=0, load=(0, 0))
         figures = await MEASURING[name](options, unknown)
-        here = machine()
+        here, server = machine(), f"Temporal {VERSION}, PostgreSQL {postgres.version()}"
         circumstances = Circumstances(
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             command=command,
-            machine=f"{here['cores']} cores, Temporal {VERSION}, PostgreSQL 15, temporalio {here['temporalio']}, "
-            f"Python {here['python']}",
+            machine=f"{here['cores']} cores, {server}, temporalio {here['temporalio']}, Python {here['python']}",
             minutes=round((time.monotonic() - began) / 60, 1),
             load=(round(load, 1), round(load_average(), 1)),
         )

@@ -20,10 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the size of a load; options left out have the example's values."""
     load = _load(arguments)
     measured = Measured.read()
-    if not (measured.throughput and measured.idle and measured.footprint):
+    if not (measured.throughput and measured.messages and measured.idle and measured.footprint):
         sys.stderr.write("error: not everything has been measured; run `python -m bench.scale --write`\n")
         return 1
-    found = coefficients(measured.throughput, measured.idle, measured.footprint)
+    found = coefficients(measured.throughput, measured.messages, measured.idle, measured.footprint)
     print(of_load(load, size(load, EXAMPLE_PRICES, found)))
     return 0
 

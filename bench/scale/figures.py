@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from bench.scale.database import TRANSIENT, VISIBILITY, Held
 from bench.scale.step_times import Spread
 
+KINDS: Final = ("PUT", "HEAD", "GET", "LIST")
+"""Of requests of the store."""
+
 FILE: Final = Path(__file__).with_name("measured.json")
 
 
@@ -155,6 +158,31 @@ class Throughput(Figures):
     """By shards."""
 
 
+class Cost(Figures):
+    """What one of so many runs or messages costs, a model call each, less what the cluster does without any."""
+
+    name: str
+    count: int
+    cpu_ms: dict[str, float]
+    commits: float
+    log_bytes: float
+    requests: dict[str, float]
+    """Of the store, by kind."""
+
+
+class Messages(Figures):
+    """Messages of sessions and runs without tools."""
+
+    measured: Circumstances
+    workers: int
+    costs: tuple[Cost, ...]
+    alone: Window
+
+    def named(self, name: str) -> Cost:
+        """Return what is called so."""
+        return next(each for each in self.costs if each.name == name)
+
+
 class Idle(Figures):
     """Sessions that have answered one message each and wait."""
 
@@ -207,6 +235,7 @@ class Measured(Figures):
     """Everything, as far as it has been measured."""
 
     throughput: Throughput | None = None
+    messages: Messages | None = None
     idle: Idle | None = None
     crowd: Crowd | None = None
     footprint: Footprint | None = None

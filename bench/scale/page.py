@@ -6,11 +6,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.scale.figures import Circumstances, Crowd, Footprint, Idle, Left, Measured, Throughput, Window
+from bench.scale.figures import (
+    KINDS,
+    Circumstances,
+    Crowd,
+    Footprint,
+    Idle,
+    Left,
+    Measured,
+    Messages,
+    Throughput,
+    Window,
+)
 from bench.scale.sizing import (
     EXAMPLE,
     EXAMPLE_PRICES,
-    KINDS,
     SERVER,
     Coefficients,
     Load,
@@ -32,14 +42,16 @@ def sections(measured: Measured) -> dict[str, str]:
     texts: dict[str, str] = {}
     if measured.throughput is not None:
         texts["throughput"] = of_throughput(measured.throughput)
+    if measured.messages is not None:
+        texts["messages"] = of_messages(measured.messages)
     if measured.footprint is not None:
         texts["footprint"] = of_footprint(measured.footprint)
     if measured.idle is not None:
         texts["idle"] = of_idle(measured.idle)
     if measured.crowd is not None:
         texts["crowd"] = of_crowd(measured.crowd)
-    if measured.throughput and measured.idle and measured.footprint:
-        found = coefficients(measured.throughput, measured.idle, measured.footprint)
+    if measured.throughput and measured.messages and measured.idle and measured.footprint:
+        found = coefficients(measured.throughput, measured.messages, measured.idle, measured.footprint)
         texts["coefficients"] = of_coefficients(found)
         texts["example"] = of_load(EXAMPLE, size(EXAMPLE, EXAMPLE_PRICES, found))
     return texts
@@ -85,6 +97,23 @@ def of_throughput(measured: Throughput) -> str:
     without = "; ".join(f"{shards} shards {_window(each)}" for shards, each in sorted(measured.idle.items()))
     most = max((cell.commits * cell.steps_per_second for cell in measured.cells), default=0.0)
     ends = [f"* commits for steps, at most: {most:,.0f} a second", f"* without any work: {without}"]
+    return "\n".join([table(head, rows), "", *_told(measured.measured), *ends])
+
+
+def of_messages(measured: Messages) -> str:
+    """Return a row for each kind."""
+    head = ("each of", *(f"{role} ms" for role in CPU), "commits", "WAL KB", *KINDS)
+    rows = [
+        (
+            f"{cost.count} {cost.name}",
+            *(f"{cost.cpu_ms.get(role, 0):.1f}" for role in CPU),
+            f"{cost.commits:.1f}",
+            f"{cost.log_bytes / 1e3:.1f}",
+            *(f"{cost.requests.get(kind, 0):.1f}" for kind in KINDS),
+        )
+        for cost in measured.costs
+    ]
+    ends = [f"* workers: {measured.workers}", f"* without any work: {_window(measured.alone)}"]
     return "\n".join([table(head, rows), "", *_told(measured.measured), *ends])
 
 
@@ -171,13 +200,33 @@ def of_crowd(measured: Crowd) -> str:
 def of_coefficients(found: Coefficients) -> str:
     """Return the coefficients by the letters that the formulas use."""
     rows = [
-        ("`cpu_worker`", "CPU of workers per step, ms", f"{found.worker_ms:.1f}", "throughput"),
-        ("`cpu_frontend`", "of frontends", f"{found.frontend_ms:.1f}", "throughput"),
-        ("`cpu_history`", "of history processes", f"{found.history_ms:.1f}", "throughput"),
-        ("`cpu_matching`", "of matching processes", f"{found.matching_ms:.1f}", "throughput"),
-        ("`cpu_postgres`", "of PostgreSQL", f"{found.postgres_ms:.1f}", "throughput"),
-        ("`commits`", "commits of PostgreSQL per step", f"{found.commits:.1f}", "throughput"),
-        ("`wal`", "its write-ahead log per step, KB", f"{found.log_bytes / 1e3:.1f}", "throughput"),
+        *(
+            (
+                f"`cpu_{name}`, `message_{name}`",
+                about,
+                f"{step:.1f}, {found.message_ms[role]:.1f}",
+                "throughput, messages",
+            )
+            for name, role, about, step in (
+                ("worker", "workers", "CPU of workers per step and per message of a session, ms", found.worker_ms),
+                ("frontend", "frontend", "of frontends", found.frontend_ms),
+                ("history", "history", "of history processes", found.history_ms),
+                ("matching", "matching", "of matching processes", found.matching_ms),
+                ("postgres", "PostgreSQL", "of PostgreSQL", found.postgres_ms),
+            )
+        ),
+        (
+            "`commits`, `message_commits`",
+            "commits of PostgreSQL per step and per message",
+            f"{found.commits:.1f}, {found.message_commits:.1f}",
+            "throughput, messages",
+        ),
+        (
+            "`wal`, `message_wal`",
+            "its write-ahead log per step and per message, KB",
+            f"{found.log_bytes / 1e3:.1f}, {found.message_log_bytes / 1e3:.1f}",
+            "throughput, messages",
+        ),
         ("`shard_commits`", "commits a second that one shard has carried", f"{found.shard_commits:.1f}", "throughput"),
         (
             "`shard_idle`",
@@ -199,7 +248,7 @@ def of_coefficients(found: Coefficients) -> str:
         ("`cached`", "a worker's growth per session in its memory, KiB", f"{found.cached_bytes / 1024:.0f}", "idle"),
         ("`req_run`", "requests of the store per run", _requests(found.run_requests), "footprint"),
         ("`req_step`", "and per step", _requests(found.step_requests), "footprint"),
-        ("`req_message`", "per message of a session", _requests(found.message_requests), "footprint"),
+        ("`req_message`", "per message of a session", _requests(found.message_requests), "messages"),
         (
             "`store_run`, `store_step`",
             "the store per run and per step, KB",
@@ -215,7 +264,7 @@ def of_load(load: Load, found: Size) -> str:
     """Return what a load takes."""
     prices = ", ".join(f"{kind} {price:g}" for kind, price in EXAMPLE_PRICES.per_1000.items())
     rows = [
-        ("steps a second at the peak", f"{found.steps_per_second:,.0f}"),
+        ("messages a second at the peak", f"{found.messages_per_second:,.0f}"),
         ("workers by CPU", f"{found.workers:,} processes ({found.worker_cores:,.0f} cores)"),
         (f"memory of each, {load.cached:,} cached", f"{found.worker_gib:.1f} GiB"),
         *((f"cores for {role}", f"{cores:,.1f}") for role, cores in found.cores.items()),

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Final
 
-from bench.scale import footprint
-from bench.scale.figures import Cell, Footprint, Idle, Throughput
+from bench.scale import footprint, messages
+from bench.scale.figures import KINDS, Cell, Footprint, Idle, Messages, Throughput
 
 DAY_SECONDS: Final = 86_400
 SERVER: Final = ("frontend", "history", "matching", "internal worker")
-KINDS: Final = ("PUT", "HEAD", "GET", "LIST")
 PAGE_RESULT_BYTES: Final = footprint.RESULT_BYTES
 
 
@@ -27,6 +26,10 @@ class Coefficients:
     postgres_ms: float
     commits: float
     log_bytes: float
+    message_ms: dict[str, float]
+    """By role, of a session's message whose run has one model call; no worker has the session in memory."""
+    message_commits: float
+    message_log_bytes: float
     shard_commits: float
     """The most commits a second for each shard that were measured: no bound, but shown."""
     shard_cores: float
@@ -52,9 +55,9 @@ def per_step(cells: tuple[Cell, ...], role: str) -> float:
     return median(cell.cpu_ms.get(role, 0.0) for cell in cells)
 
 
-def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coefficients:
-    """Return the coefficients; those of a step are the differences between runs of 10 and of 50 steps."""
-    cells = throughput.cells
+def coefficients(throughput: Throughput, talk: Messages, idle: Idle, left: Footprint) -> Coefficients:
+    """Return the coefficients; bytes of a step are the differences between runs of 10 and of 50 steps."""
+    cells, message = throughput.cells, talk.named(messages.WOKEN)
     short, long = left.named(footprint.SHORT_RUNS), left.named(footprint.LONG_RUNS)
     further = left.named(footprint.FURTHER)
     steps = long.steps - short.steps
@@ -70,6 +73,9 @@ def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coeffic
         postgres_ms=per_step(cells, "PostgreSQL"),
         commits=median(cell.commits for cell in cells),
         log_bytes=median(cell.log_bytes for cell in cells),
+        message_ms=message.cpu_ms,
+        message_commits=message.commits,
+        message_log_bytes=message.log_bytes,
         shard_commits=max(cell.commits * cell.steps_per_second / cell.shards for cell in cells),
         shard_cores=_per_shard(throughput),
         run_bytes=short.bytes_each() - short.steps * step_bytes + short.visibility_rows_each() * row_bytes,
@@ -81,7 +87,7 @@ def coefficients(throughput: Throughput, idle: Idle, left: Footprint) -> Coeffic
         cached_bytes=cached_bytes(idle),
         run_requests={kind: short.requests_each(kind) - short.steps * step_requests[kind] for kind in KINDS},
         step_requests=step_requests,
-        message_requests={kind: further.requests_each(kind) for kind in KINDS},
+        message_requests={kind: message.requests.get(kind, 0.0) for kind in KINDS},
         run_stored=short.stored_each()[1] - short.steps * step_stored,
         step_stored=step_stored,
         message_stored=further.stored_each()[1],
@@ -147,7 +153,7 @@ SHARDS_MIN: Final = 16
 class Size:
     """What the load takes."""
 
-    steps_per_second: float
+    messages_per_second: float
     """At the peak."""
     worker_cores: float
     workers: int
@@ -166,11 +172,15 @@ class Size:
 
 def size(load: Load, prices: Prices, measured: Coefficients) -> Size:
     """Apply the formulas."""
-    messages = load.sessions * load.messages_per_day
-    peak = messages * load.steps / DAY_SECONDS * load.peak
+    per_day = load.sessions * load.messages_per_day
+    peak = per_day / DAY_SECONDS * load.peak
     tools = load.steps - 1  # a message's own coefficients have one model call already
-    worker_cores = peak * measured.worker_ms / 1_000 / load.busy
-    commits = peak * measured.commits
+
+    def cores(role: str, step_ms: float) -> float:
+        return peak * (measured.message_ms[role] + tools * step_ms) / 1_000 / load.busy
+
+    worker_cores = cores("workers", measured.worker_ms)
+    commits = peak * (measured.message_commits + tools * measured.commits)
     least = max(SHARDS_MIN, commits / measured.shard_commits)
     shards = 2 ** math.ceil(math.log2(least))
     milliseconds = {
@@ -180,21 +190,21 @@ def size(load: Load, prices: Prices, measured: Coefficients) -> Size:
         "PostgreSQL": measured.postgres_ms,
     }
     requests = {
-        kind: messages * (measured.message_requests[kind] + tools * measured.step_requests[kind]) for kind in KINDS
+        kind: per_day * (measured.message_requests[kind] + tools * measured.step_requests[kind]) for kind in KINDS
     }
     message_bytes = measured.message_bytes + tools * measured.step_bytes
     return Size(
-        steps_per_second=peak,
+        messages_per_second=peak,
         worker_cores=worker_cores,
         workers=math.ceil(worker_cores),
         worker_gib=(measured.worker_bytes + load.cached * measured.cached_bytes) / 2**30,
-        cores={role: peak * each / 1_000 / load.busy for role, each in milliseconds.items()},
+        cores={role: cores(role, each) for role, each in milliseconds.items()},
         shards=shards,
         commits_per_second=commits,
-        log_megabytes_per_second=peak * measured.log_bytes / 1e6,
+        log_megabytes_per_second=peak * (measured.message_log_bytes + tools * measured.log_bytes) / 1e6,
         open_gb=load.sessions * measured.session_bytes * measured.found / 1e9,
-        closed_gb=messages * load.retention_days * message_bytes * measured.found / 1e9,
+        closed_gb=per_day * load.retention_days * message_bytes * measured.found / 1e9,
         requests_per_day=requests,
         dollars_per_day=sum(requests[kind] * prices.per_1000[kind] / 1_000 for kind in KINDS),
-        stored_gb_per_day=messages * (measured.message_stored + tools * measured.step_stored) / 1e9,
+        stored_gb_per_day=per_day * (measured.message_stored + tools * measured.step_stored) / 1e9,
     )

@@ -43,7 +43,7 @@ async def clusters(
     """Measure every combination, with a new cluster for each number of shards, which first settles."""
     for each in shards:
         async with set_ground(each) as ground:
-            settling = await settled(partial(_commits_per_second, ground))
+            settling = await settled(partial(commits_per_second, ground))
             alone = (await window(ground, WINDOW_SECONDS)).model_copy(update={"settling": settling})
             yield each, alone
             for count in sorted(workers):
@@ -70,7 +70,8 @@ def are_alike(one: float, other: float) -> bool:
     return high < QUIET_COMMITS_PER_SECOND or high - low < STEADY_RATIO_MAX * high
 
 
-async def _commits_per_second(ground: Ground) -> float:
+async def commits_per_second(ground: Ground) -> float:
+    """Return those of a cluster that is left alone for a window."""
     return (await window(ground, SETTLE_WINDOW_SECONDS)).commits_per_second
 
 

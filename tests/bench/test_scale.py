@@ -13,10 +13,10 @@ from bench.scale import estimate
 from bench.scale.bucket import folder_of
 from bench.scale.crowd import most_at_once
 from bench.scale.database import Held, grown
-from bench.scale.figures import Circumstances, Idle, Left, Measured, Memory, Settling, Throughput, Window
+from bench.scale.figures import KINDS, Circumstances, Idle, Left, Measured, Memory, Settling, Throughput, Window
 from bench.scale.page import CPU, PAGE, marks, sections, table, written
 from bench.scale.process_trees import TICKS, ProcessFacts, parsed, processes, tree
-from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, KINDS, Coefficients, cached_bytes, session_bytes, size
+from bench.scale.sizing import EXAMPLE, EXAMPLE_PRICES, Coefficients, cached_bytes, session_bytes, size
 from bench.scale.step_times import Spread, spread, times_of
 from bench.scale.throughput import QUIET_COMMITS_PER_SECOND, SETTLE_WINDOWS_MAX, per_step, settled
 from holdfast.core.wire.contracts import INFERENCE_ACTIVITY
@@ -187,6 +187,9 @@ ONE = Coefficients(
     postgres_ms=10.0,
     commits=1.0,
     log_bytes=1.0,
+    message_ms=dict.fromkeys(CPU, 40.0),
+    message_commits=4.0,
+    message_log_bytes=1.0,
     shard_commits=1.0,
     shard_cores=1.0,
     run_bytes=1.0,
@@ -208,9 +211,9 @@ ONE = Coefficients(
 def test_the_formulas_grow_with_the_load() -> None:
     found = size(EXAMPLE, EXAMPLE_PRICES, ONE)
     per_day = 1_000_000 * 5
-    assert found.steps_per_second == pytest.approx(per_day * 3 / 86_400 * 3)
-    assert found.worker_cores == pytest.approx(found.steps_per_second * 0.01 / 0.6)
-    assert found.shards == 1_024, "520.8 commits a second, one for a shard, and a power of two"
+    assert found.messages_per_second == pytest.approx(per_day / 86_400 * 3)
+    assert found.worker_cores == pytest.approx(found.messages_per_second * (0.04 + 2 * 0.01) / 0.6)
+    assert found.shards == 2_048, "1,041.7 commits a second, one for a shard, and a power of two"
     assert found.requests_per_day["PUT"] == per_day * 3
     assert found.dollars_per_day == pytest.approx(per_day * 3 * (0.005 + 0.005 + 0.0004 + 0.0004) / 1_000)
     assert found.open_gb == pytest.approx(0.001)
@@ -240,7 +243,7 @@ def test_a_load_of_ones_own_is_calculated_as_the_example_is(capsys: pytest.Captu
     assert estimate.main(["--sessions", "200000", "--messages-per-day", "2", "--steps", "4", "--peak", "5"]) == 0
     told = capsys.readouterr().out
     assert "| 200,000 sessions | calculated |" in told
-    assert "| steps a second at the peak | 93 |" in told
+    assert "| messages a second at the peak | 23 |" in told
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,9 @@ def program(name: str) -> str:
     if path is None:
         raise RuntimeError(f"there is no PostgreSQL ({name}); install Debian's package `postgresql`")
     return path
+
+
+def version() -> str:
+    """Return the version of the server that `program` finds, such as `15.14`."""
+    told = subprocess.run([program("postgres"), "--version"], check=True, capture_output=True, text=True)
+    return told.stdout.split()[2]
