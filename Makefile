@@ -59,7 +59,7 @@ browser: setup ## look at the real Web UI with chromium, which must be installed
 pictures: setup ## take the pictures of docs/pictures anew, from the real Web UI (needs chromium)
 	HOLDFAST_PICTURES=docs/pictures $(BIN)/python -m pytest -m browser tests/browser -k "not decoded"
 
-# The crash certificate among them begins runs for an hour (HOLDFAST_CERTIFICATE_MINUTES), docs/reliability.md.
+# It includes the crash certificate, which begins runs for up to an hour (HOLDFAST_CERTIFICATE_MINUTES), docs/reliability.md.
 chaos: setup ## run the longer fault tests, the crash certificate among them
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 

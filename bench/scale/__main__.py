@@ -33,7 +33,7 @@ IDLE_MINUTES_MAX: Final = 40.0
 EPILOG: Final = """\
 throughput  runs side by side on each number of shards and workers: steps/s, the time of a step from the scheduling of
             its model call to that of the next one (the server's times), the processor time of each role per step
-messages    what messages of sessions, and runs without tools, take: processor time of each role, commits, log
+messages    messages of sessions, and runs without tools: processor time of each role, commits, log, store requests
 footprint   what runs of 10 and 50 steps and sessions leave: rows and bytes in PostgreSQL once dead rows are gone,
             objects and bytes in the store, requests of the store by kind (a bucket in memory counts them)
 idle        sessions that have answered one message each: memory, rows, bytes, timers, what they cost while they wait,

@@ -11,7 +11,7 @@ from bench.scale.database import TRANSIENT, VISIBILITY, Held
 from bench.scale.step_times import Spread
 
 KINDS: Final = ("PUT", "HEAD", "GET", "LIST")
-"""Of requests of the store."""
+"""The kinds of requests to the store."""
 
 FILE: Final = Path(__file__).with_name("measured.json")
 
@@ -159,7 +159,7 @@ class Throughput(Figures):
 
 
 class Cost(Figures):
-    """What one of so many runs or messages costs, a model call each, less what the cluster does without any."""
+    """What one run or message costs: the mean of `count` with one model call each, less what an idle cluster uses."""
 
     name: str
     count: int
@@ -179,7 +179,7 @@ class Messages(Figures):
     alone: Window
 
     def named(self, name: str) -> Cost:
-        """Return what is called so."""
+        """Return the cost of that name. Raises StopIteration where there is none."""
         return next(each for each in self.costs if each.name == name)
 
 

@@ -22,16 +22,16 @@ from bench.task import Task
 SESSIONS: Final = 200
 WORKERS: Final = 2
 AT_ONCE: Final = 20
-"""So few that no task waits until it times out."""
+"""Few enough that no task times out while it waits."""
 
-WARM: Final = 3
-"""Messages of each session that follow the first one, with the session in a worker's memory."""
+HELD_ROUNDS: Final = 3
+"""Further messages of each session while a worker has it in memory."""
 
-COLD: Final = 2
-"""Messages of each session for which all workers are new."""
+WOKEN_ROUNDS: Final = 2
+"""Further messages of each session, each round with new workers."""
 
 REST_SECONDS: Final = 12.0
-"""What comes after a run's end is counted, too; commits are reported up to 10 s late."""
+"""What happens after a run's end counts, too; and commits are reported up to 10 s late."""
 
 RUNS: Final = "runs without tools"
 FIRST: Final = "first messages of sessions"
@@ -42,8 +42,8 @@ Work = Callable[[], Awaitable[object]]
 
 
 async def messages(ground: Ground, measured: Circumstances, report: Callable[[Cost], None]) -> Messages:
-    """Measure. `measured` is completed by the caller."""
-    await _renew(ground)  # what workers without work take is subtracted, too
+    """Return what each kind of message costs. The caller fills in `measured`."""
+    await _renew(ground)  # idle workers are part of what is subtracted
     settling = await settled(partial(commits_per_second, ground))
     alone = (await window(ground, WINDOW_SECONDS)).model_copy(update={"settling": settling})
     await _run(ground, AT_ONCE)  # what is done for the first time is not typical
@@ -51,8 +51,8 @@ async def messages(ground: Ground, measured: Circumstances, report: Callable[[Co
     kinds: tuple[tuple[str, Work, int], ...] = (
         (RUNS, partial(_run, ground, SESSIONS), 1),
         (FIRST, partial(_say, ground, talks), 1),
-        (HELD, partial(_say, ground, talks), WARM),
-        (WOKEN, partial(_say, ground, talks), COLD),
+        (HELD, partial(_say, ground, talks), HELD_ROUNDS),
+        (WOKEN, partial(_say, ground, talks), WOKEN_ROUNDS),
     )
     costs: list[Cost] = []
     for name, work, rounds in kinds:
@@ -67,7 +67,7 @@ async def messages(ground: Ground, measured: Circumstances, report: Callable[[Co
 
 
 async def _cost(ground: Ground, name: str, work: Work, alone: Window) -> Cost:
-    """Return what `work`, which is done SESSIONS times, costs each time."""
+    """Do `work`, which handles SESSIONS runs or messages; return what one of them costs."""
     await asyncio.sleep(REST_SECONDS)
     stored = await ground.stored()
     cpu, database, began = ground.cpu_seconds(), done(ground.cluster.postgres), time.perf_counter()
@@ -86,7 +86,7 @@ async def _cost(ground: Ground, name: str, work: Work, alone: Window) -> Cost:
 
 
 def _mean(parts: Sequence[Cost]) -> Cost:
-    """Return rounds of the same work as one."""
+    """Return the mean of several rounds of the same work."""
     return Cost(
         name=parts[0].name,
         count=sum(each.count for each in parts),
@@ -98,14 +98,14 @@ def _mean(parts: Sequence[Cost]) -> Cost:
 
 
 async def _renew(ground: Ground) -> None:
-    """Have workers that know no session."""
+    """Replace the workers by new ones, which have no session in memory."""
     await ground.end_workers()
     for _ in range(WORKERS):
         await ground.add_worker()
 
 
 async def _say(ground: Ground, talks: Sequence[Talk]) -> None:
-    """Say a message to each session, and wait until all are answered; nobody reads the answers."""
+    """Send each session a message, AT_ONCE at a time, and wait for the executions' ends; nobody reads the answers."""
     for place in range(0, len(talks), AT_ONCE):
         some = talks[place : place + AT_ONCE]
         closed = await ground.closed()
@@ -114,9 +114,9 @@ async def _say(ground: Ground, talks: Sequence[Talk]) -> None:
 
 
 async def _run(ground: Ground, runs: int) -> None:
-    task = Task(steps=0, page_bytes=MESSAGE_BYTES)
-    for _ in range(runs // AT_ONCE):
-        closed = await ground.closed()
-        starts = (ground.client.start(READER, task.question, execution_id=fresh_id()) for _ in range(AT_ONCE))
+    task = Task(steps=0, page_bytes=0)
+    for place in range(0, runs, AT_ONCE):
+        closed, count = await ground.closed(), min(AT_ONCE, runs - place)
+        starts = (ground.client.start(READER, task.question, execution_id=fresh_id()) for _ in range(count))
         await crowd(starts, AT_ONCE)
-        await ground.until_closed(closed + AT_ONCE)
+        await ground.until_closed(closed + count)

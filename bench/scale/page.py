@@ -101,7 +101,7 @@ def of_throughput(measured: Throughput) -> str:
 
 
 def of_messages(measured: Messages) -> str:
-    """Return a row for each kind."""
+    """Return a row for each kind of message."""
     head = ("each of", *(f"{role} ms" for role in CPU), "commits", "WAL KB", *KINDS)
     rows = [
         (
@@ -255,7 +255,12 @@ def of_coefficients(found: Coefficients) -> str:
             f"{found.run_stored / 1e3:.1f}, {found.step_stored / 1e3:.1f}",
             "footprint",
         ),
-        ("`store_message`", "per message of a session, KB", f"{found.message_stored / 1e3:.1f}", "footprint"),
+        (
+            "`store_message`",
+            "per message of a session (its 2nd to 5th), KB",
+            f"{found.message_stored / 1e3:.1f}",
+            "footprint",
+        ),
     ]
     return table(("name", "is", "measured", "by `--parts`"), rows).replace("|---|---:|---:|---:|", "|---|---|---:|---|")
 

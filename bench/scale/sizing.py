@@ -27,7 +27,7 @@ class Coefficients:
     commits: float
     log_bytes: float
     message_ms: dict[str, float]
-    """By role, of a session's message whose run has one model call; no worker has the session in memory."""
+    """By role: a message with one model call, of a session that no worker has in memory."""
     message_commits: float
     message_log_bytes: float
     shard_commits: float
@@ -55,9 +55,9 @@ def per_step(cells: tuple[Cell, ...], role: str) -> float:
     return median(cell.cpu_ms.get(role, 0.0) for cell in cells)
 
 
-def coefficients(throughput: Throughput, talk: Messages, idle: Idle, left: Footprint) -> Coefficients:
-    """Return the coefficients; bytes of a step are the differences between runs of 10 and of 50 steps."""
-    cells, message = throughput.cells, talk.named(messages.WOKEN)
+def coefficients(throughput: Throughput, spoken: Messages, idle: Idle, left: Footprint) -> Coefficients:
+    """Return the coefficients. A step's bytes and requests are differences between runs of 10 and of 50 steps."""
+    cells, message = throughput.cells, spoken.named(messages.WOKEN)
     short, long = left.named(footprint.SHORT_RUNS), left.named(footprint.LONG_RUNS)
     further = left.named(footprint.FURTHER)
     steps = long.steps - short.steps

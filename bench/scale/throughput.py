@@ -71,7 +71,7 @@ def are_alike(one: float, other: float) -> bool:
 
 
 async def commits_per_second(ground: Ground) -> float:
-    """Return those of a cluster that is left alone for a window."""
+    """Return the commits a second of a cluster left alone for SETTLE_WINDOW_SECONDS."""
     return (await window(ground, SETTLE_WINDOW_SECONDS)).commits_per_second
 
 

@@ -187,9 +187,9 @@ ONE = Coefficients(
     postgres_ms=10.0,
     commits=1.0,
     log_bytes=1.0,
-    message_ms=dict.fromkeys(CPU, 40.0),
+    message_ms={role: 40.0 + place for place, role in enumerate(CPU)},
     message_commits=4.0,
-    message_log_bytes=1.0,
+    message_log_bytes=3.0,
     shard_commits=1.0,
     shard_cores=1.0,
     run_bytes=1.0,
@@ -213,6 +213,10 @@ def test_the_formulas_grow_with_the_load() -> None:
     per_day = 1_000_000 * 5
     assert found.messages_per_second == pytest.approx(per_day / 86_400 * 3)
     assert found.worker_cores == pytest.approx(found.messages_per_second * (0.04 + 2 * 0.01) / 0.6)
+    milliseconds = {role: ONE.message_ms[role] + 2 * 10 for role in ("frontend", "history", "matching", "PostgreSQL")}
+    cores = {role: found.messages_per_second * each / 1_000 / 0.6 for role, each in milliseconds.items()}
+    assert found.cores == pytest.approx(cores)
+    assert found.log_megabytes_per_second == pytest.approx(found.messages_per_second * (3 + 2 * 1) / 1e6)
     assert found.shards == 2_048, "1,041.7 commits a second, one for a shard, and a power of two"
     assert found.requests_per_day["PUT"] == per_day * 3
     assert found.dollars_per_day == pytest.approx(per_day * 3 * (0.005 + 0.005 + 0.0004 + 0.0004) / 1_000)

@@ -16,12 +16,13 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.ledger import Ledger, idempotency_key
-from tests.chaos.certificate.baseline import Baseline, baseline_of
+from tests.chaos.certificate.baseline import baseline_of
 from tests.chaos.certificate.catalogue import SCENES
 from tests.chaos.certificate.certify import OVERTIME_RUNS_MAX, Plan, may_begin, share, trials
 from tests.chaos.certificate.checks import Seen, Strike, problems
 from tests.chaos.certificate.histories import Progress
 from tests.chaos.certificate.report import Cell, Table, markdown, repeating
+from tests.chaos.certificate.scene import Scene
 from tests.chaos.certificate.trial import Outcome
 
 pytestmark = pytest.mark.timeout(120)
@@ -30,19 +31,13 @@ PLAIN = SCENES["plain"]
 EARLY = Progress(at=0, events=9, ended_calls=frozenset(), answers={})
 
 
-@pytest.fixture
-async def baseline(tmp_path: Path) -> Baseline:
-    return await baseline_of(PLAIN, tmp_path / "baseline")
-
-
-@pytest.fixture
-async def seen(baseline: Baseline, tmp_path: Path) -> Seen:
-    """What there is to see of a run that went as the baseline did."""
-    again = await baseline_of(PLAIN, tmp_path / "run")
+async def seen_of(scene: Scene, tmp_path: Path) -> Seen:
+    """Return what there is to see of a run that went as the baseline did."""
+    baseline, again = [await baseline_of(scene, tmp_path / name) for name in ("baseline", "run")]
     [state] = again.states
     observed = {state.running.execution_id: again.observed}
     return Seen(
-        scene=PLAIN,
+        scene=scene,
         baseline=baseline,
         states=again.states,
         strikes=(),
@@ -57,6 +52,11 @@ async def seen(baseline: Baseline, tmp_path: Path) -> Seen:
         session_events=(),
         sink_file=None,
     )
+
+
+@pytest.fixture
+async def seen(tmp_path: Path) -> Seen:
+    return await seen_of(PLAIN, tmp_path)
 
 
 def twice_paid(seen: Seen) -> Seen:
@@ -196,6 +196,30 @@ async def test_a_run_whose_stop_came_earlier_may_end_earlier_and_not_otherwise(s
     assert problems(replace(shortened(seen), stopped_early=True)) == []
     [told] = problems(replace(shortened(seen, "no"), stopped_early=True))
     assert "is no beginning of" in told
+
+
+def ended_a_step_earlier(seen: Seen, *, lost_tokens: int) -> Seen:
+    """Return the same without its last step, and with the tokens of an attempt that nobody heard of again."""
+    [state] = seen.states
+    data, last = state.to_dict(), state.steps[-1].inference_response
+    assert last is not None
+    del data["context"]["store"]["sections"][-1]["messages"][-2:], data["execution"]["step_executions"][-1]
+    usage = data["execution"]["usage"]
+    usage["input_tokens"] += lost_tokens - last.usage.input_tokens
+    usage["output_tokens"] -= last.usage.output_tokens
+    usage["estimated_tokens"] += lost_tokens
+    data["execution"]["cost"] += (lost_tokens - last.usage.input_tokens - 2 * last.usage.output_tokens) / 1e6  # PRICED
+    strikes = (Strike(time.time(), EARLY),)
+    return replace(seen, states=(AgentState.from_dict(data),), requests=seen.requests[:-1], strikes=strikes)
+
+
+async def test_a_run_that_tokens_end_may_end_earlier_only_where_an_attempt_was_lost(tmp_path: Path) -> None:
+    whole = await seen_of(SCENES["tokens"], tmp_path)
+    assert problems(whole) == []
+    billed = replace(whole, requests=(*whole.requests, *whole.requests[:1]))
+    assert "960 tokens are counted, 1280 were billed" in problems(billed)
+    assert any("messages" in line for line in problems(ended_a_step_earlier(whole, lost_tokens=0)))
+    assert problems(ended_a_step_earlier(whole, lost_tokens=400)) == []
 
 
 async def test_what_a_lost_attempt_had_reported_counts_as_reported(seen: Seen) -> None:

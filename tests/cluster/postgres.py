@@ -183,5 +183,5 @@ def program(name: str) -> str:
 
 def version() -> str:
     """Return the version of the server that `program` finds, such as `15.14`."""
-    told = subprocess.run([program("postgres"), "--version"], check=True, capture_output=True, text=True)
-    return told.stdout.split()[2]
+    answer = subprocess.run([program("postgres"), "--version"], check=True, capture_output=True, text=True)
+    return answer.stdout.split()[2]

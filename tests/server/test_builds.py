@@ -217,14 +217,18 @@ async def test_workers_without_a_build_take_over_what_builds_had(settings: Setti
             talking: AgentHandle[str] = client.agent(definition=PLAIN)
             assert (await talking.ask("build")).output == "model-v1 v1"
             there = await deployment(client.temporal, name)
-            nobody = SetWorkerDeploymentCurrentVersionRequest(  # as the command of docs/deploy.md asks
+            unversioned = SetWorkerDeploymentCurrentVersionRequest(  # what the command of docs/deploy.md sends
                 namespace=client.temporal.namespace, deployment_name=name, conflict_token=there.conflict_token
             )
-            await client.temporal.workflow_service.set_worker_deployment_current_version(nobody)
-            draining = asyncio.create_task(drain(client.temporal, DeploymentVersion(name, "v1"), 300, lambda _: None))
-            gate.touch()
-            assert await said(client, left) == "model-v1 v1", "what is under way ends on its build"
-            assert (await draining).status is BuildStatus.DRAINED
+            await client.temporal.workflow_service.set_worker_deployment_current_version(unversioned)
+            looked, version = asyncio.Event(), DeploymentVersion(name, "v1")
+            async with asyncio.TaskGroup() as group:
+                draining = group.create_task(drain(client.temporal, version, 300, lambda _: looked.set()))
+                await looked.wait()
+                assert not draining.done(), "a run is under way"
+                gate.touch()
+                assert await said(client, left) == "model-v1 v1", "what is under way ends on its build"
+            assert draining.result().status is BuildStatus.DRAINED
         assert (await talking.ask("build")).output == "model-before before"
         assert await said(client, await client.start(PLAIN, "build")) == "model-before before"
 

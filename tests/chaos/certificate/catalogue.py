@@ -12,15 +12,15 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.usage import Prices
 from holdfast.core.tools.workspace_profile import WorkspaceProfile
 from holdfast.testing.script import Call, Reply, calls, say, turn_number
-from tests.chaos.certificate.scene import SECONDS_MAX, SPARE_TOKENS, Asked, Begun, Deed, Model, Scene, Waits
+from tests.chaos.certificate.scene import AMPLE_TOKENS_MAX, SECONDS_MAX, Asked, Begun, Deed, Model, Scene, Waits
 from tests.chaos.sessions import place_of
 
 DELAY: Final = 0.1
 DEADLINE_SECONDS: Final = 5.0
-STEPS_MAX: Final = 2
-TOKENS_MAX: Final = 1_300
+SCARCE_STEPS_MAX: Final = 2
+SCARCE_TOKENS_MAX: Final = 1_300
 PROMPT_TOKENS: Final = 300
-"""Of each answer where tokens end the run: so many that a request's length is still an upper bound of them."""
+"""Of each answer in `tokens`: fewer than the bytes of the first request, so that they are an upper bound."""
 
 ANSWER_TOKENS: Final = 20
 PRICED: Final = LLM(model="scripted", prices=Prices(input_usd=1, output_usd=2))
@@ -44,12 +44,12 @@ def agents(**scripts: Sequence[Reply]) -> Model:
 
 
 def spending(request: dict[str, Any]) -> tuple[int, int]:
-    """Return what the answer to a request reports: no more than it allows."""
+    """Return the prompt and completion tokens that an answer reports; the latter within the request's limit."""
     return PROMPT_TOKENS, min(ANSWER_TOKENS, int(request["max_completion_tokens"]))
 
 
-def _reads_on(request: dict[str, Any]) -> Reply:
-    """Ask for a tool, turn after turn, as long as there are tokens."""
+def _notes_on(request: dict[str, Any]) -> Reply:
+    """Call `note`, turn after turn; only a limit ends the run."""
     note = calls(_note(f"turn {turn_number(request)}"), delay_seconds=DELAY)
     return replace(note, usage=spending(request))
 
@@ -196,17 +196,17 @@ def _scenes() -> tuple[Scene, ...]:
         ),
         Scene(
             "steps",
-            f"a limit of {STEPS_MAX} steps that ends the run after the second one's tool",
+            f"a limit of {SCARCE_STEPS_MAX} steps, which ends the run after the second step's tool",
             noter,
             turns(*(calls(_note(text), delay_seconds=DELAY) for text in ("one", "two", "three"))),
-            budget=ExecutionBudget(max_steps=STEPS_MAX, max_tokens=SPARE_TOKENS, max_seconds=SECONDS_MAX),
+            budget=ExecutionBudget(max_steps=SCARCE_STEPS_MAX, max_tokens=AMPLE_TOKENS_MAX, max_seconds=SECONDS_MAX),
         ),
         Scene(
             "tokens",
-            f"a limit of {TOKENS_MAX:,} tokens that ends the run, after three steps if no attempt is lost",
+            f"a limit of {SCARCE_TOKENS_MAX:,} tokens, which ends the run after three steps if no attempt is lost",
             agent("noter", tools=("note",), llm=SPARING),
-            _reads_on,
-            budget=ExecutionBudget(max_tokens=TOKENS_MAX, max_seconds=SECONDS_MAX),
+            _notes_on,
+            budget=ExecutionBudget(max_tokens=SCARCE_TOKENS_MAX, max_seconds=SECONDS_MAX),
             spent=True,
             reported=spending,
         ),

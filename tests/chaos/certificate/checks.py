@@ -132,13 +132,20 @@ def _state_problems(seen: Seen) -> Iterator[str]:
 
 
 def goes_otherwise(seen: Seen) -> bool:
-    """Return whether the run may rightly go otherwise than the undisturbed one: then less is compared.
+    """Return whether the run may rightly end otherwise than the undisturbed one; then less is compared.
 
-    Time ended it, or tokens that a lost attempt has used up, or a stop that came earlier, or a session's message came
-    after its execution.
+    So it is where time ended it, where tokens of a lost attempt ended it, where a stop came earlier, or where a
+    session's message came after its execution.
     """
-    spent = seen.scene.spent and bool(seen.strikes)
+    spent = seen.scene.spent and bool(seen.strikes) and _attempts_count(seen.states)
     return seen.scene.timed or spent or seen.stopped_early or _without_its_message(seen)
+
+
+def _attempts_count(states: Iterable[AgentState]) -> bool:
+    """Return whether attempts without an answer count: more was used than the recorded answers report."""
+    answers = (step.inference_response for state in states for step in state.steps)
+    answered = sum(each.usage.total_tokens for each in answers if each)
+    return sum(state.usage.total_tokens for state in states) > answered
 
 
 def _without_its_message(seen: Seen) -> bool:
@@ -302,7 +309,7 @@ def _usage_problems(seen: Seen) -> Iterator[str]:
 
 
 def _billed(seen: Seen) -> int:
-    """Return the tokens that the endpoint's whole answers have reported."""
+    """Return the tokens reported by the answers that the endpoint sent whole."""
     answered = (each for each in seen.requests if each.outcome == "answered" and each.status == 200)
     return sum(sum(seen.scene.reported(each.body)) for each in answered)
 

@@ -13,10 +13,10 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.testing.script import DEFAULT_USAGE, Reply
 
-SPARE_TOKENS: Final = 200_000
+AMPLE_TOKENS_MAX: Final = 200_000
 SECONDS_MAX: Final = 900.0
 COST_MAX: Final = 1.0
-"""More than the tokens can cost: these limits are there to be held, not to end a run."""
+"""More than the tokens can cost. These three limits must hold; they are not meant to end a run."""
 
 Model = Callable[[dict[str, Any]], Reply]
 """What answers a request; it depends on the request alone, so an attempt that is repeated gets the same answer."""
@@ -67,7 +67,8 @@ class Scene:
     """One row of the certificate. Each of `asks` is answered by an execution of its own: with several, in a session.
 
     `once` names the tools whose outcome may be unknown after a fault: those that never begin twice. In a `timed` scene
-    time ends the run, at a place that depends on the faults; in a `spent` one tokens do, and lost attempts count.
+    the time limit ends the run, at a place that depends on the faults. In a `spent` scene the token limit does; a lost
+    attempt counts, so a fault can end it earlier.
     """
 
     name: str
@@ -78,7 +79,7 @@ class Scene:
     asks: tuple[str, ...] = ("go",)
     deeds: tuple[Deed, ...] = ()
     budget: ExecutionBudget = field(
-        default_factory=lambda: ExecutionBudget(max_tokens=SPARE_TOKENS, max_seconds=SECONDS_MAX, max_cost=COST_MAX)
+        default_factory=lambda: ExecutionBudget(max_tokens=AMPLE_TOKENS_MAX, max_seconds=SECONDS_MAX, max_cost=COST_MAX)
     )
     continue_events: int = CONTINUE_EVENTS
     once: frozenset[str] = frozenset()
