@@ -109,7 +109,7 @@ def of_messages(measured: Messages) -> str:
             *(f"{cost.cpu_ms.get(role, 0):.1f}" for role in CPU),
             f"{cost.commits:.1f}",
             f"{cost.log_bytes / 1e3:.1f}",
-            *(f"{cost.requests.get(kind, 0):.1f}" for kind in KINDS),
+            *(f"{cost.requests[kind]:.1f}" for kind in KINDS),
         )
         for cost in measured.costs
     ]

@@ -87,7 +87,7 @@ def coefficients(throughput: Throughput, spoken: Messages, idle: Idle, left: Foo
         cached_bytes=cached_bytes(idle),
         run_requests={kind: short.requests_each(kind) - short.steps * step_requests[kind] for kind in KINDS},
         step_requests=step_requests,
-        message_requests={kind: message.requests.get(kind, 0.0) for kind in KINDS},
+        message_requests=message.requests,
         run_stored=short.stored_each()[1] - short.steps * step_stored,
         step_stored=step_stored,
         message_stored=further.stored_each()[1],

@@ -143,11 +143,7 @@ async def test_a_planted_fault_is_told(seen: Seen, plant: Callable[[Seen], Seen]
 
 @pytest.mark.parametrize(
     ("name", "reason", "noted"),
-    [
-        ("steps", StopReason.STEPS_LIMIT, 2),
-        ("tokens", StopReason.TOKEN_LIMIT, 3),
-        ("deadline", StopReason.TIME_LIMIT, 1),
-    ],
+    [("steps", StopReason.STEPS_LIMIT, 2), ("tokens", StopReason.TOKEN_LIMIT, 3)],
 )
 async def test_a_limit_ends_the_scene_that_is_about_it(
     tmp_path: Path, name: str, reason: StopReason, noted: int

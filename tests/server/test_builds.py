@@ -221,6 +221,9 @@ async def test_workers_without_a_build_take_over_what_builds_had(settings: Setti
                 namespace=client.temporal.namespace, deployment_name=name, conflict_token=there.conflict_token
             )
             await client.temporal.workflow_service.set_worker_deployment_current_version(unversioned)
+            async with asyncio.timeout(SECONDS_MAX):  # the server may list the build as current for a moment
+                while (await deployment(client.temporal, name)).build("v1").status is not BuildStatus.DRAINING:  # noqa: ASYNC110  # the server has no event for it
+                    await asyncio.sleep(0.2)
             looked, version = asyncio.Event(), DeploymentVersion(name, "v1")
             async with asyncio.TaskGroup() as group:
                 draining = group.create_task(drain(client.temporal, version, 300, lambda _: looked.set()))
