@@ -19,6 +19,7 @@ from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.wire.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
+from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, say
 from tests.serving import Serve, Served, served
 from tests.workflows.histories import replayed
@@ -89,25 +90,31 @@ async def test_a_message_by_update_in_the_first_task_is_answered(serve: Serve, s
 
 @pytest.mark.slow
 async def test_messages_that_race_the_end_are_answered_or_refused(serve: Serve) -> None:
-    async with serve([say("answer"), say("another")]) as served:
-        ends = await asyncio.gather(*(_raced(served, number) for number in range(ROUNDS)))
-        late = await served.client.start(AGENT, "question late")
-        await served.client.result(late)
-        ends.append((await served.client.message(late, "one more thing"), await served.client.state(late)))
-    assert {taken for taken, _ in ends} == {True, False}, "some came in time and some did not"
+    hold = Hold()
+    async with serve([say("answer", hold=hold), say("another")]) as served:
+        early = await served.client.start(AGENT, "question early")
+        await hold.until_held()
+        assert await served.client.message(early, "one more thing"), "the run waits for its model"
+        hold.release()
+        await _answered_or_refused(served, early, "question early", taken=True)
+        await asyncio.gather(*(_raced(served, number) for number in range(ROUNDS)))
+        assert not await served.client.message(early, "one more thing"), "the run has ended"
 
 
-async def _raced(served: Served, number: int) -> tuple[bool, AgentState]:
-    execution_id = await served.client.start(AGENT, f"question {number}")
-    mine = f"question {number}".encode()
-    await served.endpoint.until(lambda all_: any(mine in each.raw and each.ended_at is not None for each in all_))
+async def _raced(served: Served, number: int) -> None:
+    question = f"question {number}"
+    execution_id = await served.client.start(AGENT, question)
+    await served.endpoint.until(lambda requests: any(question.encode() in each.raw for each in requests))
     await asyncio.sleep(number / 200)  # a moment around the end: nothing tells it
     taken = await served.client.message(execution_id, "one more thing")
+    await _answered_or_refused(served, execution_id, question, taken=taken)
+
+
+async def _answered_or_refused(served: Served, execution_id: str, question: str, *, taken: bool) -> None:
     state = await served.client.result(execution_id)
-    assert said(state) == [f"question {number}", *["one more thing"] * taken]
+    assert said(state) == [question, *["one more thing"] * taken]
     assert state.step_count == 1 + taken, "what is taken is answered"
     await replayed(served.client, execution_id)
-    return taken, state
 
 
 @pytest.mark.slow
