@@ -179,7 +179,7 @@ class Inference:
         """
         if pulse().repetition.waits_to_stop:
             raise RunPaused(activity.info().workflow_id or "")
-        progress.count_unreported(request)
+        progress.count_unreported(request, limits)
 
         async def ask(request: ModelRequest) -> InferenceResponse:
             await pulse().tell()

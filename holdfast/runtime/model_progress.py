@@ -19,6 +19,8 @@ from holdfast.core.agent.usage_estimates import (
     input_bound,
 )
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.retries import OutputLimits, allowed_output
 from holdfast.core.base.safe_text import clamped, clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.steps import InferenceResponse
@@ -109,13 +111,18 @@ class Progress:
         self._request = request
         self._hidden = request.resume is not None
 
-    def count_unreported(self, request: ModelRequest) -> None:
-        """Count the attempts at `request` that left no heartbeat."""
-        if self._unreported:
-            lost, self._unreported = self._unreported, 0
-            each = cut_usage(None, lambda: input_bound(request), HEARTBEAT_TOKENS_MAX, request.max_output_tokens)
-            for _ in range(lost):
-                self.failed_usage += each
+    def count_unreported(self, request: ModelRequest, limits: OutputLimits) -> None:
+        """Count the attempts at `request` that left no heartbeat, each within what the earlier ones left of `limits`.
+
+        One for which they left nothing has asked nobody.
+        """
+        lost, self._unreported = self._unreported, 0
+        for _ in range(lost):
+            try:
+                limit = allowed_output(limits, self.failed_usage)
+            except ModelFailure:
+                return
+            self.failed_usage += cut_usage(None, lambda: input_bound(request), HEARTBEAT_TOKENS_MAX, limit)
 
     def add(self, part: AnswerPart) -> None:
         """Add a part of the answer."""

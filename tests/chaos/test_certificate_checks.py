@@ -178,6 +178,22 @@ async def test_a_call_may_be_given_up_that_was_struck_twice_since_it_was_schedul
     assert any("tool_executions" in line for line in lines) is is_told, lines
 
 
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_later_executions_of_a_session_are_told_that_a_call_was_given_up(
+    seen: Seen,
+    given_up: bool,  # noqa: FBT001  # a case
+) -> None:
+    first, later = note_given_up(seen) if given_up else seen, seen.states[0].to_dict()
+    for each in later["context"]["store"]["sections"][-1]["messages"]:
+        if each["role"] == "tool" and "one" in each["content"]:
+            each["content"] = "Error (WorkerLost): the worker died 2 times"
+    strikes = tuple(Strike(at, EARLY) for at in (101.0, 102.0))
+    twice = replace(seen.baseline, states=seen.baseline.states * 2)
+    states = (*first.states, AgentState.from_dict(later))
+    lines = problems(replace(first, states=states, baseline=twice, strikes=strikes))
+    assert any("messages[" in line for line in lines) is not given_up, lines
+
+
 def shortened(seen: Seen, first_text: str = "") -> Seen:
     """Return the same without its last step, and with another first message if one is given."""
     data = seen.states[0].to_dict()

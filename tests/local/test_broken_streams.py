@@ -218,11 +218,11 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
         details, billed = list[Any](), 0
         for attempt in range(1, rng.randint(2, 8)):
             progress = Progress.after(details, attempt)
-            progress.count_unreported(request)
+            progress.count_unreported(request, asked)
             try:
                 most = allowed_output(asked, progress.failed_usage)
             except ModelFailure:
-                break
+                continue  # it asks nobody, and its report is lost
             if rng.random() < 0.2:
                 continue  # lost before it had done anything, perhaps after its request had gone out
             progress.begin(request_with(request, most))
@@ -234,9 +234,11 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
                 details = [progress.details().model_dump(mode="json")]
             billed += sent + came + rng.randint(0, min(limit - came, HEARTBEAT_TOKENS_MAX))
         last = Progress.after(details, 9)
-        last.count_unreported(request)
+        last.count_unreported(request, asked)
         assert last.failed_usage.total_tokens >= billed, f"run {number} of HOLDFAST_FUZZ_SEED={SEED}"
         assert last.failed_usage.estimated_tokens == last.failed_usage.total_tokens
+        if asked.room is not None and asked.max_output_tokens is not None:
+            assert last.failed_usage.total_tokens <= asked.room + input_bound(request), "no more than the budget left"
 
 
 def request_with(request: ModelRequest, most: int | None) -> ModelRequest:

@@ -11,11 +11,13 @@ from holdfast.core.agent.model import AnswerPart, BackgroundAnswer, ModelRequest
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HEARTBEAT_TOKENS_MAX, HIDDEN_TOKENS_MAX
 from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX, PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.usage import Usage
+from holdfast.core.loop.commands import CallModel
 from holdfast.core.wire.contracts import CallProgress
 from holdfast.runtime.model_progress import Progress
 
 USED = Usage(input_tokens=7, output_tokens=3)
 ASKED = ModelRequest(LLM(), "", (), tools=(), max_output_tokens=None, input_max=100)
+UNLIMITED = CallModel(1, None, None, 1.0, None)
 
 
 def estimated(input_tokens: int, output_tokens: int) -> Usage:
@@ -136,8 +138,14 @@ def test_an_attempt_that_was_lost_after_it_said_that_nothing_was_sent_yet_counts
 
 def test_an_attempt_that_was_lost_before_its_request_was_made_may_have_made_it() -> None:
     second = Progress.after([Progress().details()], 2)
-    second.count_unreported(ASKED)
+    second.count_unreported(ASKED, UNLIMITED)
     assert second.failed_usage == estimated(100, HEARTBEAT_TOKENS_MAX)
+
+
+def test_lost_attempts_count_no_more_than_the_budget_had_left_for_them() -> None:
+    fifth = Progress.after([], 5)
+    fifth.count_unreported(ASKED, CallModel(1, 200, 750, 1.0, None))  # the third had 150 left, the fourth nothing
+    assert fifth.failed_usage == estimated(3 * 100, 200 + 200 + 150)
 
 
 def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing() -> None:
@@ -145,7 +153,7 @@ def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing
     put_aside.add(AnswerPart(sent=False))
     put_aside.end()
     second = Progress.after([put_aside.details()], 2)
-    second.count_unreported(ASKED)
+    second.count_unreported(ASKED, UNLIMITED)
     assert second.failed_usage == Usage()
 
 
@@ -162,10 +170,10 @@ def test_an_answer_that_is_resumed_was_sent_before_and_counts_however_early_it_i
 def test_attempts_that_were_lost_before_their_first_heartbeat_count_once_their_size_is_known() -> None:
     third = Progress.after([], 3)
     fourth = Progress.after([third.details()], 4)  # the third was lost, too, before it knew
-    fourth.count_unreported(ASKED)
+    fourth.count_unreported(ASKED, UNLIMITED)
     assert fourth.failed_usage == estimated(3 * 100, 3 * HEARTBEAT_TOKENS_MAX)
     fourth.begin(ASKED)
     fourth.fail(free=True)
     fifth = Progress.after([fourth.details()], 5)
-    fifth.count_unreported(ASKED)
+    fifth.count_unreported(ASKED, UNLIMITED)
     assert fifth.failed_usage == fourth.failed_usage

@@ -117,11 +117,12 @@ def _state_problems(seen: Seen) -> Iterator[str]:
             yield f"transcript: {error}"
     if len(seen.states) != len(seen.baseline.states):
         yield f"{len(seen.states)} executions instead of {len(seen.baseline.states)}"
+    unknown: list[str] = []  # those of a session's earlier executions, too: its later ones have its conversation
     for state, wanted in zip(seen.states, seen.baseline.states, strict=False):
         if goes_otherwise(seen):
             yield from _ended_alike(scene, state, wanted)
             continue
-        unknown = [*unknown_calls(scene, state), *given_up(seen, state)]
+        unknown += [*unknown_calls(scene, state), *given_up(seen, state)]
         if unknown and not seen.strikes:
             yield f"the outcome of {unknown} is unknown though nothing happened"
         lost = LOST if seen.strikes else frozenset[str]()
