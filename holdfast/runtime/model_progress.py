@@ -119,7 +119,7 @@ class Progress:
         lost, self._unreported = self._unreported, 0
         for _ in range(lost):
             try:
-                limit = allowed_output(limits, self.failed_usage)
+                limit = allowed_output(limits, self.counted_usage)
             except ModelFailure:
                 return
             self.failed_usage += cut_usage(None, lambda: input_bound(request), HEARTBEAT_TOKENS_MAX, limit)

@@ -148,6 +148,16 @@ def test_lost_attempts_count_no_more_than_the_budget_had_left_for_them() -> None
     assert fifth.failed_usage == estimated(3 * 100, 200 + 200 + 150)
 
 
+@pytest.mark.parametrize(("room", "counted"), [(500, 0), (600, 100 + 100), (2_000, 100 + 400)])
+def test_an_answer_that_goes_on_takes_its_part_of_what_lost_attempts_may_have_used(room: int, counted: int) -> None:
+    begun = sending(replace(ASKED, max_output_tokens=400))
+    begun.add(AnswerPart(response_id="resp_1", lives_on=True))
+    assert begun.details().if_lost == estimated(100, 400)
+    third = Progress.after([begun.details()], 3)
+    third.count_unreported(ASKED, CallModel(1, 400, room, 1.0, None))
+    assert third.failed_usage.total_tokens == counted
+
+
 def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing() -> None:
     put_aside = sending()
     put_aside.add(AnswerPart(sent=False))
