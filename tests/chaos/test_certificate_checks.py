@@ -19,10 +19,10 @@ from holdfast.testing.ledger import Ledger, idempotency_key
 from tests.chaos.certificate.baseline import baseline_of
 from tests.chaos.certificate.catalogue import SCENES
 from tests.chaos.certificate.certify import OVERTIME_RUNS_MAX, Plan, may_begin, share, trials
-from tests.chaos.certificate.checks import Seen, Strike, problems
+from tests.chaos.certificate.checks import Seen, Strike, goes_otherwise, problems
 from tests.chaos.certificate.histories import Progress
 from tests.chaos.certificate.report import Cell, Table, markdown, repeating
-from tests.chaos.certificate.scene import Scene
+from tests.chaos.certificate.scene import Begun, Deed, Scene
 from tests.chaos.certificate.trial import Outcome
 
 pytestmark = pytest.mark.timeout(120)
@@ -192,6 +192,24 @@ async def test_later_executions_of_a_session_are_told_that_a_call_was_given_up(
     states = (*first.states, AgentState.from_dict(later))
     lines = problems(replace(first, states=states, baseline=twice, strikes=strikes))
     assert any("messages[" in line for line in lines) is not given_up, lines
+
+
+def with_message(seen: Seen, place: int) -> Seen:
+    """Return the same where somebody says "also" at this place of the conversation."""
+    data = seen.states[0].to_dict()
+    messages = data["context"]["store"]["sections"][-1]["messages"]
+    messages.insert(place, messages[0] | {"content": "also"})
+    return replace(seen, states=(AgentState.from_dict(data),))
+
+
+async def test_a_message_may_come_later_only_where_the_call_that_waits_for_it_was_given_up(seen: Seen) -> None:
+    scene, wanted = replace(PLAIN, deeds=(Deed(Begun("note"), "inject", "also"),)), with_message(seen, 3)
+    baseline = replace(seen.baseline, states=wanted.states)
+    struck = replace(seen, scene=scene, baseline=baseline, strikes=(Strike(101.0, EARLY), Strike(102.0, EARLY)))
+    assert goes_otherwise(with_message(note_given_up(struck), 5))
+    assert goes_otherwise(note_given_up(struck)), "it never came"
+    assert not goes_otherwise(with_message(note_given_up(struck), 3)), "it came in time"
+    assert not goes_otherwise(with_message(struck, 5)), "nothing was given up"
 
 
 def shortened(seen: Seen, first_text: str = "") -> Seen:

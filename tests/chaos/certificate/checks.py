@@ -136,10 +136,10 @@ def goes_otherwise(seen: Seen) -> bool:
     """Return whether the run may rightly end otherwise than the undisturbed one; then less is compared.
 
     So it is where time ended it, where tokens of a lost attempt ended it, where a stop came earlier, or where a
-    session's message came after its execution.
+    session's call was given up before its message came.
     """
     spent = seen.scene.spent and bool(seen.strikes) and _attempts_count(seen.states)
-    return seen.scene.timed or spent or seen.stopped_early or _without_its_message(seen)
+    return seen.scene.timed or spent or seen.stopped_early or _misses_its_message(seen)
 
 
 def _attempts_count(states: Iterable[AgentState]) -> bool:
@@ -149,12 +149,15 @@ def _attempts_count(states: Iterable[AgentState]) -> bool:
     return sum(state.usage.total_tokens for state in states) > answered
 
 
-def _without_its_message(seen: Seen) -> bool:
-    """Return whether a session's first execution ended before its message came: what it was to wait in was given up."""
-    first, *_ = seen.states
-    texts = {each.text for each in first.messages}
-    missing = any(each.do == "inject" and each.text not in texts for each in seen.scene.deeds)
-    return missing and bool(given_up(seen, first))
+def _misses_its_message(seen: Seen) -> bool:
+    """Return whether a session's message came later, or never: the call that was to run until then was given up."""
+    first, wanted = seen.states[0], seen.baseline.states[0]
+    said = [each.text for each in seen.scene.deeds if each.do == "inject"]
+    return any(_place_of(text, first) != _place_of(text, wanted) for text in said) and bool(given_up(seen, first))
+
+
+def _place_of(text: str, state: AgentState) -> int | None:
+    return next((place for place, each in enumerate(state.messages) if each.text == text), None)
 
 
 def _ended_alike(scene: Scene, state: AgentState, wanted: AgentState) -> Iterator[str]:
