@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import model_step, named_id
-from holdfast.core.wire.contracts import INFERENCE_ACTIVITY, STOP_SIGNAL
+from holdfast.core.wire.contracts import INFERENCE_ACTIVITY, MESSAGE_SIGNAL, STOP_SIGNAL
 from holdfast.core.wire.workflow_ids import agent_in, kind_of
 
 PAUSE_SECONDS: Final = 0.05
@@ -68,6 +68,8 @@ class Histories:
         """When each tool call was scheduled, by its idempotency key and the server's clock, which is this machine's."""
         self.stopped_early = False
         """Whether a stop was recorded between an answer and the workflow task that took it: signals are taken first."""
+        self.has_message = asyncio.Event()
+        """Set once a run has got a message that a session sends to the execution under way."""
         self.executions: list[str] = []
         """The ids of all runs that were seen, in the order in which they were started."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -149,8 +151,10 @@ class Histories:
         elif event.event_type == TASK_COMPLETED:
             run.has_new_answer = False
         elif event.event_type == SIGNALED:
-            is_stop = event.workflow_execution_signaled_event_attributes.signal_name == STOP_SIGNAL
-            self.stopped_early |= is_stop and run.has_new_answer
+            signal = event.workflow_execution_signaled_event_attributes.signal_name
+            self.stopped_early |= signal == STOP_SIGNAL and run.has_new_answer
+            if signal == MESSAGE_SIGNAL:
+                self.has_message.set()
         elif event.event_type == CHILD:
             self.follow(event.start_child_workflow_execution_initiated_event_attributes.workflow_id)
         self._changed.set()

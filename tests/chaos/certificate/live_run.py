@@ -249,6 +249,8 @@ class LiveRun:
         await persistently(lambda: self.own_client.stop(self.execution_id, REASON, mode=mode, source="local"))
 
     async def inject(self, text: str) -> None:
+        """Send it, and wait until the execution has it: the session acknowledges it before."""
         agent = self.own_client.agent(self.agent_id, self.scene.definition)
         with suppress(SessionRefused):
             await persistently(lambda: agent.send(text, message_id=text, while_running="inject"))
+            await self.histories.has_message.wait()
