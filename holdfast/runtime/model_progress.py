@@ -117,12 +117,13 @@ class Progress:
         One for which they left nothing has asked nobody.
         """
         lost, self._unreported = self._unreported, 0
+        input_max = input_bound(request) if lost else 0  # it may count the whole conversation
         for _ in range(lost):
             try:
                 limit = allowed_output(limits, self.counted_usage)
             except ModelFailure:
                 return
-            self.failed_usage += cut_usage(None, lambda: input_bound(request), HEARTBEAT_TOKENS_MAX, limit)
+            self.failed_usage += cut_usage(None, lambda: input_max, HEARTBEAT_TOKENS_MAX, limit)
 
     def add(self, part: AnswerPart) -> None:
         """Add a part of the answer."""

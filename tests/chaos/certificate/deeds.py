@@ -35,7 +35,7 @@ class Actor(Protocol):
         ...
 
     async def inject(self, text: str) -> None:
-        """Send the execution under way a message; return when it has that."""
+        """Send the execution under way a message; return when it has arrived there."""
         ...
 
 
