@@ -28,7 +28,7 @@ HELD_ROUNDS: Final = 3
 """Further messages of each session while a worker has it in memory."""
 
 WOKEN_ROUNDS: Final = 2
-"""Further messages of each session, each round with new workers."""
+"""Further messages of each session, each round with workers that have not seen it."""
 
 REST_SECONDS: Final = 12.0
 """What happens after a run's end counts, too; and commits are reported up to 10 s late."""
@@ -44,9 +44,10 @@ Work = Callable[[], Awaitable[object]]
 async def messages(ground: Ground, measured: Circumstances, report: Callable[[Cost], None]) -> Messages:
     """Return what each kind of message costs. The caller fills in `measured`."""
     await _renew(ground)  # idle workers are part of what is subtracted
+    uncounted = [Talk(ground) for _ in range(AT_ONCE)]
     settling = await settled(partial(commits_per_second, ground))
     alone = (await window(ground, WINDOW_SECONDS)).model_copy(update={"settling": settling})
-    await _run(ground, AT_ONCE)  # what is done for the first time is not typical
+    await _warm(ground, uncounted)
     talks = [Talk(ground) for _ in range(SESSIONS)]
     kinds: tuple[tuple[str, Work, int], ...] = (
         (RUNS, partial(_run, ground, SESSIONS), 1),
@@ -60,6 +61,7 @@ async def messages(ground: Ground, measured: Circumstances, report: Callable[[Co
         for _ in range(rounds):
             if name == WOKEN:
                 await _renew(ground)
+                await _warm(ground, uncounted)
             parts.append(await _cost(ground, name, work, alone))
         costs.append(_mean(parts))
         report(costs[-1])
@@ -102,6 +104,12 @@ async def _renew(ground: Ground) -> None:
     await ground.end_workers()
     for _ in range(WORKERS):
         await ground.add_worker()
+
+
+async def _warm(ground: Ground, uncounted: Sequence[Talk]) -> None:
+    """Give new workers AT_ONCE runs and as many messages: what is done for the first time is not typical."""
+    await _run(ground, AT_ONCE)
+    await _say(ground, uncounted)
 
 
 async def _say(ground: Ground, talks: Sequence[Talk]) -> None:

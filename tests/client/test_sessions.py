@@ -144,6 +144,17 @@ async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Se
     assert heard(state) == ["hello", "hello"]
 
 
+async def test_a_message_with_files_is_not_overtaken_by_later_ones_of_its_sender(serve: Serve, tmp_path: Path) -> None:
+    large = tmp_path / "large.txt"
+    large.write_text("text " * 10_000, encoding="utf-8")
+    async with serve(echo) as at_work:
+        agent = at_work.client.agent(definition=FRIEND)
+        await agent.suspend()
+        receipts = await asyncio.gather(agent.send("first", attachments=[large]), agent.send("second"))
+        await agent.close(stop=True)
+    assert [each.ahead for each in receipts] == [0, 1]
+
+
 @pytest.mark.slow
 async def test_what_one_sender_sends_arrives_in_order_and_nothing_is_lost(serve: Serve) -> None:
     """More than the ten updates that the server lets a workflow have under way at once."""

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 DOWN_SECONDS: Final = 3.0
 SLOW_SECONDS: Final = 0.1
+SILENT_SECONDS: Final = 50.0
+"""Longer than a heartbeat may fail to come (30 s), and than the SDK needs to give a silent connection up (45 s)."""
 
 Deed = Callable[[Cluster], None]
 
@@ -65,6 +67,13 @@ def cut_off(cluster: Cluster) -> None:
     cluster.balancer.heal()
 
 
+def silenced(cluster: Cluster) -> None:
+    """Drop whatever workers, clients and frontends send each other, on connections that stay open."""
+    cluster.balancer.cut("stall")
+    time.sleep(SILENT_SECONDS)
+    cluster.balancer.heal()
+
+
 def slowed(cluster: Cluster) -> None:
     """Make every statement take a tenth of a second longer."""
     cluster.database.slow(SLOW_SECONDS)
@@ -79,6 +88,7 @@ FAULTS: Final[dict[str, Deed]] = {
     "worker": losing("worker"),
     "database": losing_the_database,
     "network": cut_off,
+    "silent network": silenced,
     "slow database": slowed,
     "failover": failing_over,
 }
