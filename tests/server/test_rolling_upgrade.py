@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 PATIENCE_SECONDS = 180
 UNDER_WAY = 6
+SESSIONS = 16
+"""In a ramp at 50 %, chance puts all of so many on one build once in 30,000 times."""
 RAMPED_MAX = 60
 """So many runs at most until both builds of a ramp at 50 % have had one: by chance alone, never so many."""
 
@@ -132,3 +134,27 @@ async def test_builds_are_promoted_ramped_rolled_back_and_drained_under_load(
     done = [each.workflow_task_completed_event_attributes for each in ends]
     assert {each.deployment_version.build_id for each in done} == {"v1"}
     assert {each.versioning_behavior for each in done} == {VersioningBehavior.VERSIONING_BEHAVIOR_PINNED}
+
+
+@pytest.mark.slow
+async def test_sessions_of_a_ramp_are_on_either_build_and_come_back_with_its_end(
+    settings: Settings, tmp_path: Path
+) -> None:
+    deploy = Deploy(settings, tmp_path)
+
+    async def builds(agents: list[AgentHandle[str]]) -> list[str]:
+        return [str(result.output) for result in await asyncio.gather(*(each.ask("build") for each in agents))]
+
+    async with FakeOpenAI(answering()) as endpoint, worker(settings, endpoint, "v1"):
+        client = await Holdfast.connect(settings)
+        await deploy.done("promote", "v1", "--allow-no-pollers")
+        agents: list[AgentHandle[str]] = [client.agent(definition=AGENT) for _ in range(SESSIONS)]
+        assert await builds(agents) == ["v1"] * SESSIONS
+        async with worker(settings, endpoint, "v2"):
+            await deploy.done("ramp", "v2", "50")
+            seen: list[str] = []
+            async with asyncio.timeout(PATIENCE_SECONDS):  # until both have some, and each stays where it is
+                while len(set(seen)) < 2 or [await builds(agents), await builds(agents)] != [seen, seen]:
+                    seen = await builds(agents)
+            await deploy.done("ramp", "v2", "0")
+            await asyncio.gather(*(on(each, "v1") for each in agents))
