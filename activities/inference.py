@@ -103,7 +103,7 @@ class Inference:
         When cancelled, it ends the call and returns the partial answer. The usage of failed attempts travels in the
         heartbeat details and is counted in the answer; a failure carries it as its details.
         """
-        progress, patience = _observed(call.patience_seconds)
+        progress, patience = _observed(call)
         started_at = monotonic()
         try:
             response = await self._typed_failures(self._answer(call, progress), progress, patience)
@@ -130,7 +130,7 @@ class Inference:
 
         The usage covers all attempts. When cancelled, it returns no text and the usage so far.
         """
-        progress, patience = _observed(call.patience_seconds)
+        progress, patience = _observed(call)
         try:
             response = await self._typed_failures(self._summary(call, progress), progress, patience)
         except asyncio.CancelledError:
@@ -179,7 +179,7 @@ class Inference:
         """
         if pulse().repetition.waits_to_stop:
             raise RunPaused(activity.info().workflow_id or "")
-        progress.count_unreported(request, limits)
+        progress.count_unreported(limits, request)
 
         async def ask(request: ModelRequest) -> InferenceResponse:
             await pulse().tell()
@@ -266,7 +266,7 @@ class Inference:
         return await self._response(request, call, progress)
 
 
-def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
+def _observed(call: InferenceInput | SummaryInput) -> tuple[Progress, RetryDeadline]:
     """Continue from the previous attempt's progress, and make the heartbeats carry this attempt's.
 
     Raises ApplicationError for a call that is lost with its worker again and again: it may be what kills the workers.
@@ -276,9 +276,10 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     # Temporal counts attempts of lost workers and of failures alike; only we know which were which
     losses, seconds = info.attempt - 1 - progress.failures, (info.started_time - info.scheduled_time).total_seconds()
     if lost_for_good(losses, seconds):
+        progress.count_unreported(call)  # to make the request may be what kills the workers
         text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
         raise ApplicationError(text, progress.counted_usage, type="ModelTimeout", non_retryable=True)
-    patience = RetryDeadline(patience_seconds, progress.begun_at)
+    patience = RetryDeadline(call.patience_seconds, progress.begun_at)
     if info.attempt > 1 and route_of_queue(info.task_queue) is not None:
         patience.leave_out((info.started_time - info.current_attempt_scheduled_time).total_seconds())
     progress.begun_at = patience.begun_at

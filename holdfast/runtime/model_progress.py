@@ -111,13 +111,15 @@ class Progress:
         self._request = request
         self._hidden = request.resume is not None
 
-    def count_unreported(self, request: ModelRequest, limits: OutputLimits) -> None:
+    def count_unreported(self, limits: OutputLimits, request: ModelRequest | None = None) -> None:
         """Count the attempts at `request` that left no heartbeat, each within what the earlier ones left of `limits`.
 
-        One for which they left nothing has asked nobody.
+        One for which they left nothing has asked nobody. Where the request is not known, the input is what the limits
+        tell: nothing without a budget.
         """
         lost, self._unreported = self._unreported, 0
-        input_max = input_bound(request) if lost else 0  # it may count the whole conversation
+        # that of a request may count the whole conversation
+        input_max = (limits.input_max or 0 if request is None else input_bound(request)) if lost else 0
         for _ in range(lost):
             try:
                 limit = allowed_output(limits, self.counted_usage)

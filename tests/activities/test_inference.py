@@ -290,3 +290,16 @@ async def test_a_call_that_is_lost_with_worker_after_worker_is_given_up_in_time(
                 await asked
             assert (caught.value.type, caught.value.non_retryable) == ("ModelTimeout", True)
             assert endpoint.requests == ()
+
+
+async def test_a_call_that_is_given_up_counts_the_attempts_that_left_no_heartbeat() -> None:
+    environment = ActivityEnvironment()
+    environment.info = replace(
+        environment.info, attempt=12, scheduled_time=environment.info.started_time - timedelta(seconds=601)
+    )
+    async with asking(say("x")) as (_, model):
+        call = changed(wanted(TextFormat()), max_output_tokens=50, room=1_000, input_max=100)
+        with pytest.raises(ApplicationError, match="lost with its worker 11 times") as caught:
+            await environment.run(Inference(model, Toolset(), TranscriptCache()).run, call)
+    [used] = caught.value.details
+    assert used == Usage(input_tokens=700, output_tokens=350, estimated_tokens=1_050)  # the last began with 100 left

@@ -218,7 +218,7 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
         details, billed = list[Any](), 0
         for attempt in range(1, rng.randint(2, 8)):
             progress = Progress.after(details, attempt)
-            progress.count_unreported(request, asked)
+            progress.count_unreported(asked, request)
             try:
                 most = allowed_output(asked, progress.failed_usage)
             except ModelFailure:
@@ -234,7 +234,7 @@ def test_attempts_whose_worker_is_lost_never_count_less_than_was_billed() -> Non
                 details = [progress.details().model_dump(mode="json")]
             billed += sent + came + rng.randint(0, min(limit - came, HEARTBEAT_TOKENS_MAX))
         last = Progress.after(details, 9)
-        last.count_unreported(request, asked)
+        last.count_unreported(asked, request)
         assert last.failed_usage.total_tokens >= billed, f"run {number} of HOLDFAST_FUZZ_SEED={SEED}"
         assert last.failed_usage.estimated_tokens == last.failed_usage.total_tokens
         if asked.room is not None and asked.max_output_tokens is not None:

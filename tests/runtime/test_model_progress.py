@@ -138,13 +138,13 @@ def test_an_attempt_that_was_lost_after_it_said_that_nothing_was_sent_yet_counts
 
 def test_an_attempt_that_was_lost_before_its_request_was_made_may_have_made_it() -> None:
     second = Progress.after([Progress().details()], 2)
-    second.count_unreported(ASKED, UNLIMITED)
+    second.count_unreported(UNLIMITED, ASKED)
     assert second.failed_usage == estimated(100, HEARTBEAT_TOKENS_MAX)
 
 
 def test_lost_attempts_count_no_more_than_the_budget_had_left_for_them() -> None:
     fifth = Progress.after([], 5)
-    fifth.count_unreported(ASKED, CallModel(1, 200, 750, 1.0, None))  # the third had 150 left, the fourth nothing
+    fifth.count_unreported(CallModel(1, 200, 750, 1.0, None), ASKED)  # the third had 150 left, the fourth nothing
     assert fifth.failed_usage == estimated(3 * 100, 200 + 200 + 150)
 
 
@@ -154,7 +154,7 @@ def test_an_answer_that_goes_on_takes_its_part_of_what_lost_attempts_may_have_us
     begun.add(AnswerPart(response_id="resp_1", lives_on=True))
     assert begun.details().if_lost == estimated(100, 400)
     third = Progress.after([begun.details()], 3)
-    third.count_unreported(ASKED, CallModel(1, 400, room, 1.0, None))
+    third.count_unreported(CallModel(1, 400, room, 1.0, None), ASKED)
     assert third.failed_usage.total_tokens == counted
 
 
@@ -163,7 +163,7 @@ def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing
     put_aside.add(AnswerPart(sent=False))
     put_aside.end()
     second = Progress.after([put_aside.details()], 2)
-    second.count_unreported(ASKED, UNLIMITED)
+    second.count_unreported(UNLIMITED, ASKED)
     assert second.failed_usage == Usage()
 
 
@@ -180,10 +180,10 @@ def test_an_answer_that_is_resumed_was_sent_before_and_counts_however_early_it_i
 def test_attempts_that_were_lost_before_their_first_heartbeat_count_once_their_size_is_known() -> None:
     third = Progress.after([], 3)
     fourth = Progress.after([third.details()], 4)  # the third was lost, too, before it knew
-    fourth.count_unreported(ASKED, UNLIMITED)
+    fourth.count_unreported(UNLIMITED, ASKED)
     assert fourth.failed_usage == estimated(3 * 100, 3 * HEARTBEAT_TOKENS_MAX)
     fourth.begin(ASKED)
     fourth.fail(free=True)
     fifth = Progress.after([fourth.details()], 5)
-    fifth.count_unreported(ASKED, UNLIMITED)
+    fifth.count_unreported(UNLIMITED, ASKED)
     assert fifth.failed_usage == fourth.failed_usage
