@@ -29,7 +29,7 @@ setup: .venv/.ready ## make .venv with everything from the lock file
 .venv/.ready: requirements.lock pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12"; exit 1; }
-	@echo "setting up .venv (a minute with pip, seconds with uv)"
+	@echo "setting up .venv (minutes with pip, seconds with uv)"
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) .venv && \
 		uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements.lock && \
