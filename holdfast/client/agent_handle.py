@@ -142,11 +142,17 @@ class AgentHandle(Generic[AnswerT]):
         id_ = str(uuid4()) if message_id is None else message_id
         message = checked_message(text, id_, while_running, metadata)
         again = f"the message {message.message_id!r} may have been stored; sending it again under that id is safe"
-        async with self._sending:  # files too are read in turn: a message without any must not overtake
-            if files := await stored_files(attachments, self._records):
-                message = checked_message(text, id_, while_running, metadata, files)
-            named = update_id(message.message_id)
-            return await self._session.request_update(SEND_UPDATE, message, Receipt, id_=named, again=again)
+        # the files are read at once, but nothing awaits them before its turn: a message without any must not overtake
+        stored = asyncio.create_task(stored_files(attachments, self._records))
+        stored.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            async with self._sending:
+                if files := await stored:
+                    message = checked_message(text, id_, while_running, metadata, files)
+                named = update_id(message.message_id)
+                return await self._session.request_update(SEND_UPDATE, message, Receipt, id_=named, again=again)
+        finally:
+            stored.cancel()
 
     @overload
     async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...

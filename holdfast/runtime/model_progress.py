@@ -37,7 +37,8 @@ class Progress:
     An attempt counts from `begin` on, unless the model reports that the request was not sent.
 
     An answer that goes on at the provider (`background`) is counted once, by the attempt that ends with it, however
-    many resume it. Until then it counts its whole output limit wherever it may be lost.
+    many resume it. Until then it counts its whole output limit wherever it may be lost. What lost attempts had left
+    of the budget is known only then: their count is kept apart until it is final.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class Progress:
         unreported: int = 0,
         failures: int = 0,
     ) -> None:
-        self.failed_usage = failed_usage
+        self._settled = failed_usage
+        self._unsettled = NOTHING_USED  # what lost attempts count while `background` may still turn out smaller
         self.begun_at = begun_at
         """When the first attempt began, by the server's clock; none in-process."""
         self.failures = failures
@@ -61,6 +63,7 @@ class Progress:
         """How long the call waited for its route's rate limits, in the attempts that this one counts."""
         self._attempt = attempt
         self._unreported = unreported
+        self._lost: tuple[OutputLimits, int] | None = None  # what bounds those, and their input
         self._if_lost = NOTHING_USED  # what `background` counts before this attempt knows it
         self._reset()
 
@@ -97,6 +100,11 @@ class Progress:
         return progress
 
     @property
+    def failed_usage(self) -> Usage:
+        """The usage of the attempts that have ended or were lost."""
+        return self._settled + self._unsettled
+
+    @property
     def counted_usage(self) -> Usage:
         """The usage of the attempts that have ended, and of an answer that goes on, as if it were lost."""
         return self.failed_usage + (self._counted(lost=True) if self.background else NOTHING_USED)
@@ -117,15 +125,24 @@ class Progress:
         One for which they left nothing has asked nobody. Where the request is not known, the input is what the limits
         tell: nothing without a budget.
         """
-        lost, self._unreported = self._unreported, 0
-        # that of a request may count the whole conversation
-        input_max = (limits.input_max or 0 if request is None else input_bound(request)) if lost else 0
-        for _ in range(lost):
+        if self._unreported:  # to bound the input may be to count the whole conversation
+            self._lost = limits, limits.input_max or 0 if request is None else input_bound(request)
+            self._count_lost()
+
+    def _count_lost(self) -> None:
+        """Count the attempts that left no heartbeat, once more whenever the answer in the background counts less."""
+        if self._lost is None:
+            return
+        (limits, input_max), self._unsettled = self._lost, NOTHING_USED
+        for _ in range(self._unreported):
             try:
                 limit = allowed_output(limits, self.counted_usage)
             except ModelFailure:
-                return
-            self.failed_usage += cut_usage(None, lambda: input_max, HEARTBEAT_TOKENS_MAX, limit)
+                break
+            self._unsettled += cut_usage(None, lambda: input_max, HEARTBEAT_TOKENS_MAX, limit)
+        if self.background is None:
+            self._settled, self._unsettled = self.failed_usage, NOTHING_USED
+            self._lost, self._unreported = None, 0
 
     def add(self, part: AnswerPart) -> None:
         """Add a part of the answer."""
@@ -153,15 +170,17 @@ class Progress:
         if self.background is not None:
             self._if_lost = self._counted()  # the next attempt resumes it
         else:
-            self.failed_usage += (self._usage or NOTHING_USED) if free else self._counted()
+            self._settled += (self._usage or NOTHING_USED) if free else self._counted()
         self._usage, self._request, self._void = None, None, True  # counted
+        self._count_lost()
         self.failures += 1
         return self.counted_usage
 
     def lose(self) -> None:
         """Count the answer that could not be resumed; the same attempt asks anew."""
-        self.failed_usage += self._counted()
+        self._settled += self._counted()
         self._reset()
+        self._count_lost()
 
     def give_up(self, usage: Usage | None, *, ended: bool) -> None:
         """Note that nobody resumes the answer at the provider, which has `ended` there, with `usage` where it says so.
@@ -169,8 +188,9 @@ class Progress:
         What goes on there counts its whole output limit.
         """
         if self._request is None:  # of an attempt before
-            self.failed_usage += usage or self._if_lost
+            self._settled += usage or self._if_lost
             self.background = None
+            self._count_lost()
         elif ended:
             if usage is not None:
                 self._usage, self._came_bytes = usage, 0
@@ -231,7 +251,7 @@ class Progress:
             chars=self._text.chars,
             tail=self._text.tail,
             usage=self._usage,
-            failed_usage=self.failed_usage,
+            failed_usage=self._settled,
             begun_at=self.begun_at,
             failures=self.failures,
             if_lost=self._counted(lost=True),

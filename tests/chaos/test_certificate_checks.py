@@ -212,6 +212,30 @@ async def test_a_message_may_come_later_only_where_the_call_that_waits_for_it_wa
     assert not goes_otherwise(with_message(struck, 5)), "nothing was given up"
 
 
+def with_another_end(seen: Seen) -> Seen:
+    """Return the same with another last answer."""
+    data = seen.states[0].to_dict()
+    data["execution"]["step_executions"][-1]["step"]["inference_response"]["text"] = "no"
+    return replace(seen, states=(AgentState.from_dict(data),))
+
+
+@pytest.mark.parametrize(
+    ("places", "told"), [((5,), ""), ((), "it was told"), ((5, 5), "it was told"), ((7,), "its last answer")]
+)
+async def test_a_session_whose_message_comes_later_has_it_once_and_ends_with_the_same_answer(
+    seen: Seen, places: Sequence[int], told: str
+) -> None:
+    wanted, came = with_message(seen, 3), note_given_up(seen)
+    for place in places:
+        came = with_message(came, place)
+    if told == "its last answer":
+        came = with_another_end(came)
+    strikes = (Strike(101.0, EARLY), Strike(102.0, EARLY))
+    scene = replace(PLAIN, deeds=(Deed(Begun("note"), "inject", "also"),), asks=("go", "and on"))
+    lines = problems(replace(came, scene=scene, baseline=replace(seen.baseline, states=wanted.states), strikes=strikes))
+    assert [line.startswith(told) for line in lines] == [True] * bool(told), lines
+
+
 def shortened(seen: Seen, first_text: str = "") -> Seen:
     """Return the same without its last step, and with another first message if one is given."""
     data = seen.states[0].to_dict()

@@ -206,6 +206,11 @@ class Project:
         return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"}, address=address)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether nobody else begins anything on the server meanwhile: what is last there is of this project."""
+        return self.address is None
+
+    @property
     def settings(self) -> Settings:
         """What a client of the same server and folder is given."""
         return Settings.from_environment(self.env, address=self.address, agents_dir=self.folder / "agents")

@@ -228,8 +228,9 @@ def test_a_message_to_a_run_is_refused_and_hides_nothing(project: Project) -> No
 def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str) -> None:
     assert sent(project, agent_id, "one").code == 0
     assert project.run("send", agent_id[:13], "two").out == "2: two\n"
-    assert project.run("send", "three", "--last").out == "3: three\n"
-    assert project.run("session", "show", "--last", "--json").document["agent_id"] == agent_id
+    if project.is_alone:
+        assert project.run("send", "three", "--last").out == "3: three\n"
+        assert project.run("session", "show", "--last", "--json").document["agent_id"] == agent_id
     assert project.run("records", agent_id[:13], "--json").document[0]["agent_id"] == agent_id
     shown = project.run("show", agent_id[:13])
     assert agent_id in shown.out, "what takes runs and sessions finds it, too"
@@ -241,7 +242,7 @@ def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str)
 @pytest.mark.slow
 def test_a_run_is_found_by_less_than_its_id(project: Project) -> None:
     run_id = run_of(project, "one")
-    for given in (run_id[:8], "clerk", "--last"):
+    for given in (run_id[:8], *(("clerk", "--last") if project.is_alone else ())):
         assert project.run("show", given, "--json").document["execution_id"] == run_id
         assert project.run("tree", given, "--json").document["execution_id"] == run_id
     assert project.run("record", run_id[:13], "--json").document["execution_id"] == run_id

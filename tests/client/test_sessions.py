@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 from uuid import uuid4
 
@@ -42,6 +43,7 @@ FRIEND = AgentDefinition(name="friend", tools=())
 NOBODY = "00000000-0000-4000-8000-000000000000"
 SENT = 40
 WAITERS = 12
+PATIENCE_SECONDS = 60
 
 
 def echo(request: dict[str, Any]) -> Reply:
@@ -153,6 +155,42 @@ async def test_a_message_with_files_is_not_overtaken_by_later_ones_of_its_sender
         receipts = await asyncio.gather(agent.send("first", attachments=[large]), agent.send("second"))
         await agent.close(stop=True)
     assert [each.ahead for each in receipts] == [0, 1]
+
+
+async def test_files_are_read_when_they_are_sent_though_earlier_messages_are_still_on_their_way(
+    serve: Serve, tmp_path: Path
+) -> None:
+    note, was_read = tmp_path / "note.txt", Event()
+    note.write_text("as it was", encoding="utf-8")
+
+    def slow_to_come() -> Iterator[Path]:
+        assert was_read.wait(PATIENCE_SECONDS), "the second message's file waits for the first one's"
+        yield note
+
+    def watched() -> Iterator[Path]:
+        yield note
+        was_read.set()
+
+    async with serve(echo) as at_work:
+        agent = at_work.client.agent(definition=FRIEND)
+        await agent.suspend()
+        sends = agent.send("first", attachments=slow_to_come()), agent.send("second", attachments=watched())
+        receipts = await asyncio.gather(*sends)
+        await agent.close(stop=True)
+    assert [each.ahead for each in receipts] == [0, 1]
+
+
+async def test_a_message_whose_file_cannot_be_sent_holds_up_no_other(serve: Serve, tmp_path: Path) -> None:
+    async with serve(echo) as at_work:
+        agent = at_work.client.agent(definition=FRIEND)
+        await agent.suspend()
+        sends = agent.send("first"), agent.send("second", attachments=[tmp_path / "none"]), agent.send("third")
+        first, refused, third = await asyncio.gather(*sends, return_exceptions=True)
+        await agent.close(stop=True)
+    assert isinstance(refused, InvalidInput)
+    assert isinstance(first, Receipt)
+    assert isinstance(third, Receipt)
+    assert (first.ahead, third.ahead) == (0, 1)
 
 
 @pytest.mark.slow

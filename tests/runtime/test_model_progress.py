@@ -158,6 +158,23 @@ def test_an_answer_that_goes_on_takes_its_part_of_what_lost_attempts_may_have_us
     assert third.failed_usage.total_tokens == counted
 
 
+def test_lost_attempts_may_have_asked_anew_where_the_answer_that_went_on_turns_out_to_have_ended() -> None:
+    limits = CallModel(1, 400, 500, 1.0, None)
+    begun = sending(replace(ASKED, max_output_tokens=400))
+    begun.add(AnswerPart(response_id="resp_1", lives_on=True))
+    third = Progress.after([begun.details()], 3)
+    third.count_unreported(limits, ASKED)
+    assert third.failed_usage == Usage(), "the answer may take all that is left"
+    fourth = Progress.after([third.details()], 4)
+    fourth.count_unreported(limits, ASKED)
+    fourth.begin(replace(ASKED, resume=fourth.background))
+    fourth.add(AnswerPart(lives_on=False, usage=Usage(input_tokens=100, output_tokens=10)))
+    fourth.lose()
+    ended, asked_anew = Usage(input_tokens=100, output_tokens=10), estimated(100, 390)
+    assert fourth.failed_usage == ended + asked_anew
+    assert Progress.after([fourth.details()], 5).failed_usage == fourth.failed_usage
+
+
 def test_an_attempt_that_went_no_further_before_anything_was_sent_counts_nothing() -> None:
     put_aside = sending()
     put_aside.add(AnswerPart(sent=False))

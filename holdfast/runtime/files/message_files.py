@@ -105,6 +105,8 @@ def message_files(files: Iterable[GivenFile]) -> tuple[MessageFile | Attachment,
 
 async def stored_files(files: Iterable[GivenFile], store: AttachmentStore) -> tuple[Attachment, ...]:
     """Return the files of one message, stored. Raises InvalidInput before any is; StorageFailed."""
+    if files == ():  # threads may be taken, by files that are slow to read
+        return ()
     read = await asyncio.to_thread(message_files, files)
     new = {each.attachment.digest: each.data for each in read if isinstance(each, MessageFile)}
     await asyncio.gather(*(store.write_attachment(data) for data in new.values()))

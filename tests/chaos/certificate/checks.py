@@ -117,6 +117,8 @@ def _state_problems(seen: Seen) -> Iterator[str]:
             yield f"transcript: {error}"
     if len(seen.states) != len(seen.baseline.states):
         yield f"{len(seen.states)} executions instead of {len(seen.baseline.states)}"
+    if scene.session and goes_otherwise(seen):
+        yield from _said_alike(seen.states, seen.baseline.states)
     unknown: list[str] = []  # those of a session's earlier executions, too: its later ones have its conversation
     for state, wanted in zip(seen.states, seen.baseline.states, strict=False):
         if goes_otherwise(seen):
@@ -168,6 +170,15 @@ def _ended_alike(scene: Scene, state: AgentState, wanted: AgentState) -> Iterato
     mine, theirs = ([(each.role, each.text) for each in one.messages if each.role != "tool"] for one in (state, wanted))
     if not scene.session and mine != theirs[: len(mine)]:
         yield f"the transcript {mine} is no beginning of {theirs}"
+
+
+def _said_alike(states: Sequence[AgentState], wanted: Sequence[AgentState]) -> Iterator[str]:
+    """Check a session whose message came later: its conversation has each message once, and the last one's answer."""
+    mine, theirs = (Counter(each.text for each in one[-1].messages if each.role == "user") for one in (states, wanted))
+    if mine != theirs:
+        yield f"it was told {dict(mine)} instead of {dict(theirs)}"
+    if states[-1].final_response != wanted[-1].final_response:
+        yield f"its last answer is {states[-1].final_response!r} instead of {wanted[-1].final_response!r}"
 
 
 def _counts_as_a_whole(seen: Seen, state: AgentState) -> bool:
