@@ -142,7 +142,7 @@ class AgentHandle(Generic[AnswerT]):
         id_ = str(uuid4()) if message_id is None else message_id
         message = checked_message(text, id_, while_running, metadata)
         again = f"the message {message.message_id!r} may have been stored; sending it again under that id is safe"
-        # the files are read at once, but nothing awaits them before its turn: a message without any must not overtake
+        # files are read at once, but awaited in turn: a message without any must not overtake one with some
         stored = asyncio.create_task(stored_files(attachments, self._records))
         stored.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
