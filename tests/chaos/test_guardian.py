@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,12 +209,11 @@ async def test_what_a_dead_worker_had_in_its_cache_is_offered_to_every_worker(
 
 
 @pytest.mark.slow
-async def test_a_guardian_that_cannot_tell_of_a_death_waits_without_computing_and_ends(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_guardian_that_cannot_tell_of_a_death_waits_without_computing_and_ends(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     with EmbeddedServer.start(tmp_path / "server", port=0, ui_port=0) as server:
-        here = replace(settings, address=server.address.address)
+        storage = (tmp_path / "objects").as_uri()
+        here = Settings(address=server.address.address, task_queue="test", storage=storage)
         async with FakeOpenAI([calls(Call("note", {"text": "one", "seconds": 60})), say("noted")]) as endpoint:
             client = await Holdfast.connect(here)
             async with worker(here, endpoint, ledger.path) as process:
