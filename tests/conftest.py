@@ -100,6 +100,9 @@ LONGEST = (
 FILES_BETWEEN = 6
 """How many other files stand between two of them: those wait for most of their time, the others compute."""
 
+OWN_SERVERS = frozenset({"own", "plain_server"})
+"""Fixtures of a server for the tests that name it, which is reached without credentials."""
+
 # A busy machine is no fault of the code: no example has a deadline, and none may be too slow to make.
 PATIENT = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.register_profile("holdfast", PATIENT, max_examples=15)
@@ -132,7 +135,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give a test the credentials of the server that it talks to; skip it where it needs the embedded server's own."""
     needed: set[str] = {*getattr(item, "fixturenames", ())}
-    is_shared = not needed.isdisjoint(("temporal_address", "named_server"))
+    is_shared = not needed.isdisjoint(("temporal_address", "named_server")) and needed.isdisjoint(OWN_SERVERS)
     server_credentials.allow(os.environ, server=is_shared)
     if is_shared and server_credentials.ADDRESS is not None and "temporal_server" in needed:
         pytest.skip("it freezes the embedded server's process or reads its files; HOLDFAST_TEST_ADDRESS names another")

@@ -21,11 +21,9 @@ SECONDS_MAX = 100
 
 
 @pytest.mark.slow
-def test_a_worker_that_starts_while_the_server_is_away_waits_for_it_and_says_so(
-    settings: Settings, tmp_path: Path
-) -> None:
-    ports = choose_ports(0, 0)
-    here = replace(settings, address=f"127.0.0.1:{ports.grpc}", data_dir=tmp_path / "data")
+def test_a_worker_that_starts_while_the_server_is_away_waits_for_it_and_says_so(tmp_path: Path) -> None:
+    ports, storage = choose_ports(0, 0), (tmp_path / "objects").as_uri()
+    here = Settings(address=f"127.0.0.1:{ports.grpc}", task_queue="test", storage=storage, data_dir=tmp_path / "data")
     heard: queue.Queue[str] = queue.Queue()
     process = WorkerProcess(worker_command(here, ["tests.chaos.tools"]), heard.put, worker_environment())
     try:

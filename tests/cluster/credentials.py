@@ -20,6 +20,8 @@ from jwt.algorithms import RSAAlgorithm
 SERVER_NAME: Final = "temporal.holdfast.test"
 KEY_ID: Final = "holdfast"
 LIFETIME: Final = timedelta(days=1)
+CLOCKS_BEHIND: Final = timedelta(hours=6)
+"""A certificate was valid so long before it was made: tests have workers whose clock is hours off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now + min(lifetime, timedelta()) - timedelta(minutes=5))
+        .not_valid_before(now + min(lifetime, timedelta()) - CLOCKS_BEHIND)
         .not_valid_after(now + lifetime)
     )
 
