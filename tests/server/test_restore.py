@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 
 @pytest.mark.slow
-async def test_a_backup_that_is_restored_elsewhere_goes_on(settings: Settings, tmp_path: Path) -> None:
+async def test_a_backup_that_is_restored_elsewhere_goes_on(tmp_path: Path) -> None:
     ledger, backup = tmp_path / "ledger.jsonl", tmp_path / "restored"
     backup.mkdir()
     store = tmp_path / "store"
     async with FakeOpenAI(script, ledger=tmp_path / "model.jsonl") as endpoint:
         with EmbeddedServer.start(tmp_path / "server", port=0, ui_port=0) as server:
-            here = replace(settings, address=server.address.address, storage=store.as_uri())
+            here = Settings(address=server.address.address, task_queue="test", storage=store.as_uri())
             async with worker(here, endpoint, ledger):
                 client = await Holdfast.connect(here)
                 work = await Work.begin(client)
