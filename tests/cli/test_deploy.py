@@ -83,6 +83,7 @@ async def test_only_a_build_with_workers_is_promoted_and_the_doctor_says_what_ru
         current = await deploy("ramp", "v1", "10")
         assert current.code == 7
         assert f"build 'v1' of deployment '{name}' is current" in current.err
+        assert (await client.run(AGENT, "build")).output == "v1"  # a queue is active while it has had work lately
         uncovered = await deploy("promote", "v0", "--allow-no-pollers")
         assert uncovered.code == 7, "it has none of the current build's queues"
         assert "missing active task queues" in uncovered.err
